@@ -1,0 +1,237 @@
+//! Configuration of a dense decoder and the metadata all families share.
+
+use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata};
+use burn_gguf::ops::{GluActivation, RopeStyle};
+
+use crate::error::ModelError;
+use crate::layers::{RopeConfig, Yarn};
+
+/// Shape and options of a [`DenseDecoder`](super::DenseDecoder).
+#[derive(Clone, Debug)]
+pub struct DecoderConfig {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// Tokens in the vocabulary: rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of each layer's MLP.
+    pub intermediate: Vec<usize>,
+    /// Query heads of each layer.
+    pub heads: Vec<usize>,
+    /// Key/value heads of each layer.
+    pub kv_heads: Vec<usize>,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Epsilon of the norms.
+    pub eps: f32,
+    /// Positions the model was made for.
+    pub context_length: usize,
+    /// Rotary embedding of full-attention layers.
+    pub rope: RopeConfig,
+    /// Rotary embedding of sliding-window layers.
+    pub rope_sliding: RopeConfig,
+    /// Sliding window of each layer, `None` for full attention.
+    pub windows: Vec<Option<usize>>,
+    /// Factor on attention scores.
+    pub attention_scale: f32,
+    /// Factor on token embeddings.
+    pub embedding_scale: Option<f32>,
+    /// The MLP's activation.
+    pub activation: GluActivation,
+    /// Whether each layer's query, key and value projections have biases.
+    pub qkv_bias: bool,
+    /// Whether queries and keys are normalized per head.
+    pub qk_norm: bool,
+    /// Whether the outputs of attention and MLP are normalized (Gemma).
+    pub post_norms: bool,
+    /// Logits become `cap * tanh(logits / cap)`.
+    pub logit_softcap: Option<f32>,
+    /// Whether the head shares the embedding's blocks (no `output.weight` in the file).
+    pub tied_output: bool,
+}
+
+impl DecoderConfig {
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Reads the keys all dense families share. Families then set what they do otherwise.
+    ///
+    /// # Errors
+    /// A missing or mistyped key, or values that contradict each other.
+    pub fn read(gguf: &Gguf, architecture: &str) -> Result<Self, ModelError> {
+        let keys = MetadataReader::new(gguf.metadata(), architecture);
+        let blocks: usize = keys.get("block_count")?;
+        let nextn: usize = keys.get_or("nextn_predict_layers", 0)?;
+        let layers = blocks
+            .checked_sub(nextn)
+            .filter(|&n| n > 0)
+            .ok_or_else(|| keys.invalid("block_count", blocks, "no layer is left to run"))?;
+        let per_layer = |key: &str| -> Result<Vec<usize>, ModelError> {
+            let mut values: Vec<usize> = keys.per_layer(key, blocks)?;
+            values.truncate(layers);
+            Ok(values)
+        };
+        let hidden: usize = keys.get("embedding_length")?;
+        let heads = per_layer("attention.head_count")?;
+        let kv_heads = if keys.has("attention.head_count_kv") {
+            per_layer("attention.head_count_kv")?
+        } else {
+            heads.clone()
+        };
+        if let Some(layer) = (0..layers).find(|&i| {
+            kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i])
+        }) {
+            return Err(keys.invalid(
+                "attention.head_count_kv",
+                kv_heads[layer],
+                "query heads must be a multiple of key/value heads",
+            ));
+        }
+        let head_dim: usize = keys.get_or("attention.key_length", hidden / heads[0])?;
+        let value_dim: usize = keys.get_or("attention.value_length", head_dim)?;
+        if value_dim != head_dim {
+            return Err(keys.invalid(
+                "attention.value_length",
+                value_dim,
+                "this architecture needs it equal to attention.key_length",
+            ));
+        }
+        let context_length: usize = keys.get("context_length")?;
+        let rope = keys.rope(head_dim, context_length)?;
+        let embedding = gguf.require("token_embd.weight")?;
+        let vocab_size = embedding.shape().get(1).map_or(0, |&n| n as usize);
+        Ok(Self {
+            architecture: architecture.to_string(),
+            vocab_size,
+            hidden,
+            intermediate: per_layer("feed_forward_length")?,
+            heads,
+            kv_heads,
+            head_dim,
+            eps: keys.get("attention.layer_norm_rms_epsilon")?,
+            context_length,
+            rope_sliding: rope.clone(),
+            rope,
+            windows: vec![None; layers],
+            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            embedding_scale: None,
+            activation: GluActivation::Silu,
+            qkv_bias: gguf.tensor("blk.0.attn_q.bias").is_some(),
+            qk_norm: false,
+            post_norms: false,
+            logit_softcap: None,
+            tied_output: gguf.tensor("output.weight").is_none(),
+        })
+    }
+}
+
+/// Reads metadata keys under an architecture's prefix.
+pub struct MetadataReader<'a> {
+    metadata: &'a Metadata,
+    architecture: &'a str,
+}
+
+impl<'a> MetadataReader<'a> {
+    /// Keys are read as `architecture.key`.
+    pub fn new(metadata: &'a Metadata, architecture: &'a str) -> Self {
+        Self {
+            metadata,
+            architecture,
+        }
+    }
+
+    fn full(&self, key: &str) -> String {
+        format!("{}.{key}", self.architecture)
+    }
+
+    /// Whether the key is present.
+    pub fn has(&self, key: &str) -> bool {
+        self.metadata.value(&self.full(key)).is_some()
+    }
+
+    /// A required key.
+    ///
+    /// # Errors
+    /// If it is absent or of another kind.
+    pub fn get<T: FromValue>(&self, key: &str) -> Result<T, GgufError> {
+        self.metadata.get(&self.full(key))
+    }
+
+    /// An optional key.
+    ///
+    /// # Errors
+    /// If it is of another kind.
+    pub fn get_or<T: FromValue>(&self, key: &str, default: T) -> Result<T, GgufError> {
+        self.metadata.get_or(&self.full(key), default)
+    }
+
+    /// A key that holds one value for all layers or an array of one per layer.
+    ///
+    /// # Errors
+    /// If it is absent, of another kind, or an array of another length.
+    pub fn per_layer<T: FromValue + Clone>(
+        &self,
+        key: &str,
+        layers: usize,
+    ) -> Result<Vec<T>, GgufError> {
+        self.metadata.per_layer(&self.full(key), layers)
+    }
+
+    /// An error about this key's value.
+    pub fn invalid(&self, key: &str, value: impl ToString, reason: &str) -> ModelError {
+        ModelError::InvalidValue {
+            key: self.full(key),
+            value: value.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// The rotary embedding of full-attention layers.
+    ///
+    /// # Errors
+    /// A mistyped key, an odd rotated width, or a scaling type that is not known.
+    pub fn rope(&self, head_dim: usize, context: usize) -> Result<RopeConfig, ModelError> {
+        let n_rot: usize = self.get_or("rope.dimension_count", head_dim)?;
+        if n_rot > head_dim || n_rot % 2 != 0 || n_rot == 0 {
+            return Err(self.invalid(
+                "rope.dimension_count",
+                n_rot,
+                "it must be even, above 0 and at most the head width",
+            ));
+        }
+        let base: f64 = self.get_or("rope.freq_base", 10_000.0)?;
+        let mut rope = RopeConfig::new(n_rot, base, RopeStyle::Neox);
+        let kind: String = self.get_or("rope.scaling.type", "linear".to_string())?;
+        let factor: f64 = self.get_or(
+            "rope.scaling.factor",
+            self.get_or("rope.scale_linear", 0.0)?,
+        )?;
+        let factor = if factor > 0.0 { factor } else { 1.0 };
+        rope.attn_factor = self.get_or("rope.scaling.attn_factor", 1.0)?;
+        match kind.as_str() {
+            "none" => {}
+            "linear" => rope.freq_scale = 1.0 / factor,
+            "yarn" => {
+                rope.freq_scale = 1.0 / factor;
+                rope.yarn = Some(Yarn {
+                    original_context: self
+                        .get_or("rope.scaling.original_context_length", context)?,
+                    ext_factor: self.get_or("rope.scaling.yarn_ext_factor", 1.0)?,
+                    beta_fast: self.get_or("rope.scaling.yarn_beta_fast", 32.0)?,
+                    beta_slow: self.get_or("rope.scaling.yarn_beta_slow", 1.0)?,
+                });
+            }
+            other => {
+                return Err(self.invalid(
+                    "rope.scaling.type",
+                    other,
+                    "known are none, linear and yarn",
+                ));
+            }
+        }
+        Ok(rope)
+    }
+}

@@ -1,0 +1,145 @@
+//! The dense decoder as a burn module.
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor};
+use burn_gguf::Arithmetic;
+use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
+
+use super::DecoderConfig;
+use crate::layers::{
+    AttentionConfig, DecoderLayer, DecoderLayerConfig, KvCache, RmsNorm, Rope, RopeTable,
+};
+use crate::model::{LogitsOf, TextModel};
+
+/// Token embedding, layers, a final norm and the output head.
+#[derive(Module, Debug)]
+pub struct DenseDecoder {
+    /// The token embedding.
+    pub embedding: GgmlEmbedding,
+    /// The layers.
+    pub layers: Vec<DecoderLayer>,
+    /// The norm before the head.
+    pub output_norm: RmsNorm,
+    /// The head; `None` where it shares the embedding's blocks.
+    pub output: Option<GgmlLinear>,
+    #[module(skip)]
+    config: DecoderConfig,
+    #[module(skip)]
+    ropes: [Rope; 2],
+    #[module(skip)]
+    arithmetic: Arithmetic,
+}
+
+impl DenseDecoder {
+    /// A model to be loaded from a file.
+    pub fn uninitialized(config: &DecoderConfig, arithmetic: Arithmetic, device: &Device) -> Self {
+        let layer = |i: usize| {
+            let attention = AttentionConfig {
+                hidden: config.hidden,
+                heads: config.heads[i],
+                kv_heads: config.kv_heads[i],
+                head_dim: config.head_dim,
+                scale: config.attention_scale,
+                window: config.windows[i],
+                qkv_bias: config.qkv_bias,
+                qk_norm: config.qk_norm,
+                eps: config.eps,
+                arithmetic,
+            };
+            let layer = DecoderLayerConfig {
+                attention,
+                intermediate: config.intermediate[i],
+                activation: config.activation,
+                post_norms: config.post_norms,
+                eps: config.eps,
+            };
+            DecoderLayer::uninitialized(&layer, device)
+        };
+        let output = (!config.tied_output).then(|| {
+            GgmlLinear::uninitialized(config.hidden, config.vocab_size, false, device)
+                .with_arithmetic(arithmetic)
+        });
+        Self {
+            embedding: GgmlEmbedding::uninitialized(config.vocab_size, config.hidden, device),
+            layers: (0..config.layers()).map(layer).collect(),
+            output_norm: RmsNorm::new(config.hidden, config.eps, device),
+            output,
+            ropes: [Rope::new(&config.rope), Rope::new(&config.rope_sliding)],
+            config: config.clone(),
+            arithmetic,
+        }
+    }
+
+    /// The configuration.
+    pub fn decoder_config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    fn head(&self, x: Tensor<3>) -> Tensor<3> {
+        let logits = match &self.output {
+            Some(output) => output.forward(x),
+            None => self.embedding.as_linear(x, self.arithmetic),
+        };
+        match self.config.logit_softcap {
+            Some(cap) => (logits / cap).tanh() * cap,
+            None => logits,
+        }
+    }
+}
+
+impl TextModel for DenseDecoder {
+    fn architecture(&self) -> &str {
+        &self.config.architecture
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.config.context_length
+    }
+
+    fn cache_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn parameters(&self) -> usize {
+        self.num_params()
+    }
+
+    fn device(&self) -> Device {
+        self.output_norm.weight.lazy_device()
+    }
+
+    fn forward(&self, tokens: Tensor<2, Int>, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3> {
+        let [batch, seq] = tokens.dims();
+        let position = cache.len();
+        let limits = cache.limits();
+        let device = tokens.device();
+        let mut x = self.embedding.forward(tokens);
+        if let Some(scale) = self.config.embedding_scale {
+            x = x * scale;
+        }
+        let [full, sliding]: [RopeTable; 2] = self
+            .ropes
+            .each_ref()
+            .map(|rope| rope.table(position, seq, &device));
+        for ((layer, layer_cache), window) in self
+            .layers
+            .iter()
+            .zip(cache.layers_mut())
+            .zip(&self.config.windows)
+        {
+            let rope = if window.is_some() { &sliding } else { &full };
+            x = layer.forward(x, rope, layer_cache, position, limits);
+        }
+        cache.advance(seq);
+        let x = match logits {
+            LogitsOf::All => x,
+            // The head is the largest product of a small model: only the wanted row goes through it.
+            LogitsOf::Last => x.slice([0..batch, seq - 1..seq, 0..self.config.hidden]),
+        };
+        self.head(self.output_norm.forward(x))
+    }
+}

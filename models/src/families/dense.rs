@@ -1,0 +1,36 @@
+//! Loading a dense decoder by its family's binding table.
+
+use burn::tensor::Device;
+use burn_gguf::gguf::Gguf;
+
+use crate::decoder::{DecoderConfig, DenseDecoder};
+use crate::error::ModelError;
+use crate::load::{LoadOptions, LoadReport, load_module};
+
+/// GGUF tensor names of the parts all dense decoders share, and the module paths they fill.
+pub(super) const SHARED_BINDINGS: &[(&str, &str)] = &[
+    ("token_embd.weight", "embedding.weight"),
+    ("output_norm.weight", "output_norm.weight"),
+    ("output.weight", "output.weight"),
+    ("blk.{}.attn_norm.weight", "layers.{}.attention_norm.weight"),
+    ("blk.{}.attn_q.weight", "layers.{}.attention.q.weight"),
+    ("blk.{}.attn_k.weight", "layers.{}.attention.k.weight"),
+    ("blk.{}.attn_v.weight", "layers.{}.attention.v.weight"),
+    ("blk.{}.attn_output.weight", "layers.{}.attention.output.weight"),
+    ("blk.{}.ffn_norm.weight", "layers.{}.mlp_norm.weight"),
+    ("blk.{}.ffn_gate.weight", "layers.{}.mlp.gate.weight"),
+    ("blk.{}.ffn_up.weight", "layers.{}.mlp.up.weight"),
+    ("blk.{}.ffn_down.weight", "layers.{}.mlp.down.weight"),
+];
+
+/// Builds the module of `config` on `device` and fills it from the file.
+pub(super) fn load(
+    gguf: &Gguf,
+    config: &DecoderConfig,
+    bindings: &[&[(&str, &str)]],
+    device: &Device,
+    options: LoadOptions<'_>,
+) -> Result<(DenseDecoder, LoadReport), ModelError> {
+    let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
+    load_module(gguf, model, bindings, options)
+}

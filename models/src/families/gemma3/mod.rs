@@ -1,0 +1,25 @@
+//! Gemma 3 (`gemma3`) text models.
+
+mod bind;
+mod config;
+
+pub use bind::BINDINGS;
+pub use config::config;
+
+use burn::tensor::Device;
+use burn_gguf::gguf::Gguf;
+
+use super::dense;
+use crate::error::ModelError;
+use crate::load::{LoadOptions, LoadReport};
+use crate::model::TextModel;
+
+pub(super) fn load(
+    gguf: &Gguf,
+    device: &Device,
+    options: LoadOptions<'_>,
+) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
+    let config = config(gguf)?;
+    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    Ok((Box::new(model), report))
+}

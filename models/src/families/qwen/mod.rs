@@ -1,0 +1,35 @@
+//! Qwen2 / Qwen2.5 (`qwen2`) and Qwen3 (`qwen3`) dense text models.
+
+mod bind;
+mod config;
+
+pub use bind::BINDINGS;
+pub use config::{qwen2_config, qwen3_config};
+
+use burn::tensor::Device;
+use burn_gguf::gguf::Gguf;
+
+use super::dense;
+use crate::error::ModelError;
+use crate::load::{LoadOptions, LoadReport};
+use crate::model::TextModel;
+
+pub(super) fn load_qwen2(
+    gguf: &Gguf,
+    device: &Device,
+    options: LoadOptions<'_>,
+) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
+    let config = qwen2_config(gguf)?;
+    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    Ok((Box::new(model), report))
+}
+
+pub(super) fn load_qwen3(
+    gguf: &Gguf,
+    device: &Device,
+    options: LoadOptions<'_>,
+) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
+    let config = qwen3_config(gguf)?;
+    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    Ok((Box::new(model), report))
+}

@@ -1,0 +1,60 @@
+//! The architectures this crate runs.
+
+use burn::tensor::Device;
+use burn_gguf::gguf::Gguf;
+
+use super::{gemma3, qwen};
+use crate::error::ModelError;
+use crate::load::{LoadOptions, LoadReport};
+use crate::model::TextModel;
+
+type Load = fn(&Gguf, &Device, LoadOptions<'_>) -> Result<(Box<dyn TextModel>, LoadReport), ModelError>;
+
+/// One architecture.
+pub struct Family {
+    /// `general.architecture`.
+    pub architecture: &'static str,
+    /// The models people know it by.
+    pub models: &'static str,
+    /// What it needs beyond a plain Llama stack.
+    pub parts: &'static [&'static str],
+    pub(crate) load: Load,
+}
+
+const FAMILIES: &[Family] = &[
+    Family {
+        architecture: "qwen2",
+        models: "Qwen2, Qwen2.5, Qwen2.5-Coder",
+        parts: &["QKV biases"],
+        load: qwen::load_qwen2,
+    },
+    Family {
+        architecture: "qwen3",
+        models: "Qwen3 (dense)",
+        parts: &["per-head QK norm", "explicit head width"],
+        load: qwen::load_qwen3,
+    },
+    Family {
+        architecture: "gemma3",
+        models: "Gemma 3 (text)",
+        parts: &[
+            "per-head QK norm",
+            "sandwich norms",
+            "GeGLU",
+            "sliding-window layers",
+            "two rotary bases",
+            "scaled embeddings",
+        ],
+        load: gemma3::load,
+    },
+];
+
+/// Every architecture this crate runs.
+pub fn families() -> &'static [Family] {
+    FAMILIES
+}
+
+/// The family of an architecture, if it is run.
+pub fn family(architecture: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|f| f.architecture == architecture)
+}

@@ -1,0 +1,124 @@
+//! Grouped-query attention with rotary positions and a cache.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use burn_gguf::Arithmetic;
+use burn_gguf::nn::{GgmlLinear, functional};
+use burn_gguf::ops::AttentionParams;
+
+use super::{CacheLimits, LayerCache, RmsNorm, RopeTable};
+
+/// Shape and options of an [`Attention`] layer.
+#[derive(Clone, Debug)]
+pub struct AttentionConfig {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Factor on the scores.
+    pub scale: f32,
+    /// Sliding window in positions, the query included.
+    pub window: Option<usize>,
+    /// Whether query, key and value projections have a bias.
+    pub qkv_bias: bool,
+    /// Whether queries and keys are normalized per head.
+    pub qk_norm: bool,
+    /// Epsilon of those norms.
+    pub eps: f32,
+    /// How products are computed.
+    pub arithmetic: Arithmetic,
+}
+
+/// Causal grouped-query attention.
+#[derive(Module, Debug)]
+pub struct Attention {
+    /// Query projection, `[hidden] -> [heads * head_dim]`.
+    pub q: GgmlLinear,
+    /// Key projection, `[hidden] -> [kv_heads * head_dim]`.
+    pub k: GgmlLinear,
+    /// Value projection, `[hidden] -> [kv_heads * head_dim]`.
+    pub v: GgmlLinear,
+    /// Output projection, `[heads * head_dim] -> [hidden]`.
+    pub output: GgmlLinear,
+    /// Norm of each query head.
+    pub q_norm: Option<RmsNorm>,
+    /// Norm of each key head.
+    pub k_norm: Option<RmsNorm>,
+    #[module(skip)]
+    heads: usize,
+    #[module(skip)]
+    kv_heads: usize,
+    #[module(skip)]
+    head_dim: usize,
+    #[module(skip)]
+    scale: f32,
+    #[module(skip)]
+    window: Option<usize>,
+}
+
+impl Attention {
+    /// A layer to be loaded from a file.
+    pub fn uninitialized(config: &AttentionConfig, device: &Device) -> Self {
+        let linear = |input, output, bias| {
+            GgmlLinear::uninitialized(input, output, bias, device).with_arithmetic(config.arithmetic)
+        };
+        let norm = || {
+            config
+                .qk_norm
+                .then(|| RmsNorm::new(config.head_dim, config.eps, device))
+        };
+        let (q_width, kv_width) = (
+            config.heads * config.head_dim,
+            config.kv_heads * config.head_dim,
+        );
+        Self {
+            q: linear(config.hidden, q_width, config.qkv_bias),
+            k: linear(config.hidden, kv_width, config.qkv_bias),
+            v: linear(config.hidden, kv_width, config.qkv_bias),
+            output: linear(q_width, config.hidden, false),
+            q_norm: norm(),
+            k_norm: norm(),
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            scale: config.scale,
+            window: config.window,
+        }
+    }
+
+    /// `[batch, seq, hidden] -> [batch, seq, hidden]`; the tokens stand at `position` and after, the cache holds
+    /// everything before.
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        rope: &RopeTable,
+        cache: &mut LayerCache,
+        position: usize,
+        limits: CacheLimits,
+    ) -> Tensor<3> {
+        let [batch, seq, _] = x.dims();
+        let [q, k, v] = GgmlLinear::forward_triple([&self.q, &self.k, &self.v], x);
+        let heads = |t: Tensor<3>, n: usize| t.reshape([batch, seq, n, self.head_dim]);
+        let normed = |t: Tensor<4>, norm: &Option<RmsNorm>| match norm {
+            Some(norm) => norm.forward(t),
+            None => t,
+        };
+        let q = rope.apply(normed(heads(q, self.heads), &self.q_norm));
+        let k = rope.apply(normed(heads(k, self.kv_heads), &self.k_norm));
+        let (k, v) = cache.append(k, heads(v, self.kv_heads), position, limits);
+        let params = AttentionParams {
+            len: position + seq,
+            scale: self.scale,
+            causal: true,
+            window: self.window,
+            softcap: None,
+        };
+        let out = functional::attention(q, k, v, params);
+        self.output
+            .forward(out.reshape([batch, seq, self.heads * self.head_dim]))
+    }
+}

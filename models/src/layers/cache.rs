@@ -1,0 +1,167 @@
+//! Key/value caches.
+
+use burn::tensor::{DType, Device, FloatDType, Tensor};
+use burn_gguf::nn::functional;
+
+/// Rows a cache starts with; it doubles as it fills.
+const FIRST_CAPACITY: usize = 256;
+
+/// Element type of the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheDtype {
+    /// 32-bit floats: nothing is lost.
+    #[default]
+    F32,
+    /// 16-bit floats: half the memory and traffic. Not on NdArray.
+    F16,
+}
+
+impl CacheDtype {
+    fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+        }
+    }
+}
+
+/// Keys and values of one layer, each `[batch, kv_heads, capacity, head_dim]`.
+#[derive(Clone, Debug, Default)]
+pub struct LayerCache {
+    k: Option<Tensor<4>>,
+    v: Option<Tensor<4>>,
+}
+
+impl LayerCache {
+    /// Appends keys and values `[batch, seq, kv_heads, head_dim]` at `position` and returns both caches.
+    pub fn append(
+        &mut self,
+        k: Tensor<4>,
+        v: Tensor<4>,
+        position: usize,
+        limits: CacheLimits,
+    ) -> (Tensor<4>, Tensor<4>) {
+        let add = |slot: &mut Option<Tensor<4>>, rows: Tensor<4>| {
+            // Taken out, so that the storage has one handle and is written in place.
+            let cache = room(slot.take(), &rows, position, limits);
+            let cache = functional::cache_append(cache, rows, position);
+            *slot = Some(cache.clone());
+            cache
+        };
+        (add(&mut self.k, k), add(&mut self.v, v))
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        [&self.k, &self.v]
+            .into_iter()
+            .flatten()
+            .map(|t| t.shape().num_elements() * t.dtype().size())
+            .sum()
+    }
+}
+
+/// What a [`LayerCache`] may grow to.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// Most rows.
+    pub max_len: usize,
+    /// Element type.
+    pub dtype: CacheDtype,
+}
+
+/// The cache with capacity for `rows` behind `position`.
+fn room(
+    cache: Option<Tensor<4>>,
+    rows: &Tensor<4>,
+    position: usize,
+    limits: CacheLimits,
+) -> Tensor<4> {
+    let [batch, seq, heads, dim] = rows.dims();
+    let needed = position + seq;
+    let capacity = cache.as_ref().map_or(0, |c| c.dims()[2]);
+    if let Some(cache) = cache.as_ref().filter(|_| needed <= capacity) {
+        return cache.clone();
+    }
+    let grown = needed
+        .next_power_of_two()
+        .max(FIRST_CAPACITY)
+        .min(limits.max_len.max(needed));
+    let empty = |len: usize, device: &Device| {
+        Tensor::<4>::zeros(
+            [batch, heads, len, dim],
+            (device, limits.dtype.dtype()),
+        )
+    };
+    match cache {
+        None => empty(grown, &rows.device()),
+        Some(old) => {
+            let more = empty(grown - capacity, &rows.device()).cast(FloatDType::from(old.dtype()));
+            Tensor::cat(vec![old, more], 2)
+        }
+    }
+}
+
+/// The caches of a model's layers, filled up to [`len`](Self::len) positions.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    layers: Vec<LayerCache>,
+    len: usize,
+    limits: CacheLimits,
+}
+
+impl KvCache {
+    /// An empty cache for `layers` layers and at most `max_len` positions; memory is taken as it fills.
+    pub fn new(layers: usize, max_len: usize, dtype: CacheDtype) -> Self {
+        Self {
+            layers: vec![LayerCache::default(); layers],
+            len: 0,
+            limits: CacheLimits { max_len, dtype },
+        }
+    }
+
+    /// Positions filled.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no position is filled.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Most positions.
+    pub fn max_len(&self) -> usize {
+        self.limits.max_len
+    }
+
+    /// Forgets every position after the first `len`; later ones overwrite them.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Forgets all positions, keeping the memory.
+    pub fn reset(&mut self) {
+        self.len = 0;
+    }
+
+    /// Bytes held by all layers.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().map(LayerCache::bytes).sum()
+    }
+
+    /// The layers' caches, to be appended to at [`len`](Self::len).
+    pub fn layers_mut(&mut self) -> &mut [LayerCache] {
+        &mut self.layers
+    }
+
+    /// The growth limits.
+    pub fn limits(&self) -> CacheLimits {
+        self.limits
+    }
+
+    /// Counts `seq` positions that every layer has appended.
+    pub fn advance(&mut self, seq: usize) {
+        self.len += seq;
+    }
+}

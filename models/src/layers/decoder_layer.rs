@@ -1,0 +1,82 @@
+//! One transformer layer: attention and a gated MLP around a residual stream.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use burn_gguf::ops::GluActivation;
+
+use super::{Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, RmsNorm, RopeTable};
+
+/// Shape and options of a [`DecoderLayer`].
+#[derive(Clone, Debug)]
+pub struct DecoderLayerConfig {
+    /// The attention.
+    pub attention: AttentionConfig,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// The MLP's activation.
+    pub activation: GluActivation,
+    /// Whether the outputs of attention and MLP are normalized too (Gemma).
+    pub post_norms: bool,
+    /// Epsilon of the norms.
+    pub eps: f32,
+}
+
+/// `x += post(attention(norm(x)))`, then `x += post(mlp(norm(x)))`.
+#[derive(Module, Debug)]
+pub struct DecoderLayer {
+    /// Norm before attention.
+    pub attention_norm: RmsNorm,
+    /// Attention.
+    pub attention: Attention,
+    /// Norm after attention, before the residual add.
+    pub post_attention_norm: Option<RmsNorm>,
+    /// Norm before the MLP.
+    pub mlp_norm: RmsNorm,
+    /// The MLP.
+    pub mlp: GatedMlp,
+    /// Norm after the MLP, before the residual add.
+    pub post_mlp_norm: Option<RmsNorm>,
+}
+
+impl DecoderLayer {
+    /// A layer to be loaded from a file.
+    pub fn uninitialized(config: &DecoderLayerConfig, device: &Device) -> Self {
+        let hidden = config.attention.hidden;
+        let norm = || RmsNorm::new(hidden, config.eps, device);
+        let post = || config.post_norms.then(norm);
+        Self {
+            attention_norm: norm(),
+            attention: Attention::uninitialized(&config.attention, device),
+            post_attention_norm: post(),
+            mlp_norm: norm(),
+            mlp: GatedMlp::uninitialized(
+                hidden,
+                config.intermediate,
+                config.activation,
+                config.attention.arithmetic,
+                device,
+            ),
+            post_mlp_norm: post(),
+        }
+    }
+
+    /// `[batch, seq, hidden] -> [batch, seq, hidden]`.
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        rope: &RopeTable,
+        cache: &mut LayerCache,
+        position: usize,
+        limits: CacheLimits,
+    ) -> Tensor<3> {
+        let post = |norm: &Option<RmsNorm>, t: Tensor<3>| match norm {
+            Some(norm) => norm.forward(t),
+            None => t,
+        };
+        let h = self.attention_norm.forward(x.clone());
+        let h = self.attention.forward(h, rope, cache, position, limits);
+        let x = x + post(&self.post_attention_norm, h);
+        let h = self.mlp.forward(self.mlp_norm.forward(x.clone()));
+        x + post(&self.post_mlp_norm, h)
+    }
+}

@@ -1,0 +1,50 @@
+//! An embedding table kept in blocks.
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor};
+use burn_gguf_kernels::Arithmetic;
+
+use super::param::GgmlParam;
+use crate::tensor::GgmlTensor;
+
+/// A block-quantized embedding table `[n_embedding, d_model]`; only the rows looked up are widened.
+#[derive(Module, Debug)]
+pub struct GgmlEmbedding {
+    /// The table, `[n_embedding, d_model]`.
+    pub weight: GgmlParam,
+}
+
+impl GgmlEmbedding {
+    /// A table to be loaded from a file.
+    pub fn uninitialized(n_embedding: usize, d_model: usize, device: &Device) -> Self {
+        Self {
+            weight: GgmlParam::uninitialized(n_embedding, d_model, device),
+        }
+    }
+
+    /// A table over a loaded tensor.
+    pub fn from_tensor(weight: GgmlTensor) -> Self {
+        Self {
+            weight: GgmlParam::from_tensor(weight),
+        }
+    }
+
+    /// Ids `[batch, seq]` to f32 vectors `[batch, seq, d_model]`.
+    ///
+    /// # Panics
+    /// On CPU devices if an id is out of range, or if no table has been loaded.
+    pub fn forward(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        let [batch, seq] = ids.dims();
+        let rows = self.weight.tensor().gather_rows(ids.flatten(0, 1));
+        let [_, d_model] = rows.dims();
+        rows.reshape([batch, seq, d_model])
+    }
+
+    /// The tied output head: `[.., d_model] -> [.., n_embedding]`, over the same blocks.
+    ///
+    /// # Panics
+    /// If the input's last dimension is not `d_model`, or no table has been loaded.
+    pub fn as_linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
+        self.weight.tensor().linear(x, arithmetic)
+    }
+}

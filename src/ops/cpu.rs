@@ -1,0 +1,194 @@
+//! What the CPU backends share: the operations on host slices, generic over how a backend lends them.
+
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, TensorMetadata, read_sync};
+use burn::tensor::{DType, FloatDType, Shape, TensorData};
+use burn_gguf_kernels::{Arithmetic, cpu, cpu::Matrix};
+use half::{bf16, f16};
+
+use super::ggml::{check_dequantize_dtype, input_rows, linear_shape, to_f32};
+use crate::layout::GgmlLayout;
+use crate::tensor::GgmlPrimitive;
+
+/// The kernels refuse only what [`GgmlTensor`](crate::GgmlTensor) has already checked.
+const CHECKED: &str = "the tensor's layout was checked when it was made";
+
+/// A backend whose tensors lie in host memory.
+pub(super) trait HostBackend: Backend {
+    /// Lends the words of a U32 tensor, without a copy.
+    fn with_words<R>(words: &IntTensor<Self>, f: impl FnOnce(&[u32]) -> R) -> R;
+
+    /// Lends the values of an F32 tensor in row-major order, copying only if it is not contiguous.
+    fn with_f32<R>(tensor: &FloatTensor<Self>, f: impl FnOnce(&[f32]) -> R) -> R;
+}
+
+fn matrix<'a>(layout: &GgmlLayout, words: &'a [u32]) -> Matrix<'a> {
+    Matrix {
+        ggml_type: layout.ggml_type(),
+        bytes: &bytemuck::cast_slice(words)[..layout.byte_len()],
+        rows: layout.total_rows(),
+        cols: layout.cols(),
+    }
+}
+
+pub(super) fn float<B: Backend>(values: Vec<f32>, shape: Shape, device: &B::Device) -> FloatTensor<B> {
+    B::float_from_data(TensorData::new(values, shape), device)
+}
+
+pub(super) fn dequantize<B: HostBackend>(
+    weight: GgmlPrimitive<B>,
+    dtype: FloatDType,
+) -> FloatTensor<B> {
+    check_dequantize_dtype(dtype);
+    let layout = weight.layout;
+    let mut values = vec![0f32; layout.num_values()];
+    B::with_words(&weight.words, |words| {
+        let m = matrix(&layout, words);
+        cpu::dequantize(m.ggml_type, m.bytes, &mut values).expect(CHECKED);
+    });
+    let shape = Shape::new([layout.total_rows(), layout.cols()]);
+    let data = match dtype {
+        FloatDType::F16 => TensorData::new(
+            values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>(),
+            shape,
+        ),
+        FloatDType::BF16 => TensorData::new(
+            values.iter().map(|&v| bf16::from_f32(v)).collect::<Vec<_>>(),
+            shape,
+        ),
+        _ => TensorData::new(values, shape),
+    };
+    B::float_from_data(data, &weight.words.device())
+}
+
+pub(super) fn linear_many<B: HostBackend, const N: usize>(
+    x: FloatTensor<B>,
+    weights: [GgmlPrimitive<B>; N],
+    arithmetic: Arithmetic,
+) -> [FloatTensor<B>; N] {
+    let (dtype, device, shape) = (x.dtype(), x.device(), x.shape());
+    let n = input_rows(&shape);
+    let x = to_f32::<B>(x);
+    let mut outs = weights
+        .each_ref()
+        .map(|w| vec![0f32; n * w.layout.total_rows()]);
+    B::with_f32(&x, |x| {
+        lend_all::<B, N>(&weights, &mut Vec::with_capacity(N), &mut |words| {
+            let matrices: Vec<_> = weights
+                .iter()
+                .zip(words)
+                .map(|(w, words)| matrix(&w.layout, words))
+                .collect();
+            let mut slices: Vec<_> = outs.iter_mut().map(Vec::as_mut_slice).collect();
+            cpu::linear_many(&matrices, x, n, &mut slices, arithmetic).expect(CHECKED);
+        });
+    });
+    let mut rows = weights.iter().map(|w| w.layout.total_rows());
+    outs.map(|out| {
+        let shape = linear_shape(&shape, rows.next().unwrap_or(0));
+        let out = float::<B>(out, shape, &device);
+        match dtype {
+            DType::F32 => out,
+            other => B::float_cast(out, FloatDType::from(other)),
+        }
+    })
+}
+
+/// Borrows the words of every weight at once and hands them to `f`.
+fn lend_all<B: HostBackend, const N: usize>(
+    weights: &[GgmlPrimitive<B>],
+    lent: &mut Vec<&[u32]>,
+    f: &mut dyn FnMut(&[&[u32]]),
+) {
+    match weights.split_first() {
+        None => f(lent),
+        Some((first, rest)) => B::with_words(&first.words, |words| {
+            let mut lent: Vec<&[u32]> = lent.iter().copied().chain([words]).collect();
+            lend_all::<B, N>(rest, &mut lent, f);
+        }),
+    }
+}
+
+/// Rows of the table by index.
+///
+/// # Panics
+/// If an id is out of range, as burn's own embedding does.
+pub(super) fn gather_rows<B: HostBackend>(
+    weight: GgmlPrimitive<B>,
+    ids: IntTensor<B>,
+) -> FloatTensor<B> {
+    let layout = weight.layout;
+    let rows = layout.total_rows();
+    let ids = read_sync(B::int_into_data(ids)).expect("host memory can be read");
+    let ids: Vec<u32> = ids
+        .iter::<i64>()
+        .map(|id| {
+            u32::try_from(id)
+                .ok()
+                .filter(|&id| (id as usize) < rows)
+                .unwrap_or_else(|| panic!("gather_rows: id {id} is not below {rows}"))
+        })
+        .collect();
+    let mut out = vec![0f32; ids.len() * layout.cols()];
+    B::with_words(&weight.words, |words| {
+        let m = matrix(&layout, words);
+        cpu::gather_rows(m.ggml_type, m.bytes, layout.cols(), &ids, &mut out).expect(CHECKED);
+    });
+    float::<B>(
+        out,
+        Shape::new([ids.len(), layout.cols()]),
+        &weight.words.device(),
+    )
+}
+
+/// Implements the extension traits of a [`HostBackend`] with the shared functions.
+macro_rules! impl_cpu_ops {
+    ($backend:ty) => {
+        impl $crate::ops::GgmlOps for $backend {
+            fn ggml_dequantize(
+                weight: GgmlPrimitive<Self>,
+                dtype: FloatDType,
+            ) -> FloatTensor<Self> {
+                cpu::dequantize(weight, dtype)
+            }
+
+            fn ggml_linear(
+                x: FloatTensor<Self>,
+                weight: GgmlPrimitive<Self>,
+                arithmetic: Arithmetic,
+            ) -> FloatTensor<Self> {
+                let [y] = cpu::linear_many(x, [weight], arithmetic);
+                y
+            }
+
+            fn ggml_linear_pair(
+                x: FloatTensor<Self>,
+                first: GgmlPrimitive<Self>,
+                second: GgmlPrimitive<Self>,
+                arithmetic: Arithmetic,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+                let [a, b] = cpu::linear_many(x, [first, second], arithmetic);
+                (a, b)
+            }
+
+            fn ggml_linear_triple(
+                x: FloatTensor<Self>,
+                first: GgmlPrimitive<Self>,
+                second: GgmlPrimitive<Self>,
+                third: GgmlPrimitive<Self>,
+                arithmetic: Arithmetic,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+                let [a, b, c] = cpu::linear_many(x, [first, second, third], arithmetic);
+                (a, b, c)
+            }
+
+            fn ggml_gather_rows(
+                weight: GgmlPrimitive<Self>,
+                ids: IntTensor<Self>,
+            ) -> FloatTensor<Self> {
+                cpu::gather_rows(weight, ids)
+            }
+        }
+    };
+}
+pub(super) use impl_cpu_ops;

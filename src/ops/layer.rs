@@ -1,0 +1,105 @@
+//! Fused operations of a transformer layer.
+//!
+//! On the CPU a chain of tensor operations costs more than the arithmetic in it, so Flex and NdArray run each of
+//! these as one kernel; the default bodies are the plain chain, which CubeCL devices, Fusion and Autodiff use and
+//! which is the test oracle of the kernels.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, backend_extension};
+
+use super::reference;
+
+/// How rotary embedding pairs the values of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Value `i` with value `i + n_rot / 2` (GPT-NeoX, Qwen, Gemma).
+    Neox,
+    /// Value `2 i` with value `2 i + 1` (the original form).
+    Norm,
+}
+
+/// The gate's activation in a gated linear unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GluActivation {
+    /// `x * sigmoid(x)`: SwiGLU.
+    Silu,
+    /// The tanh approximation of GELU: GeGLU.
+    GeluTanh,
+}
+
+/// Parameters of [`LayerOps::layer_attention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionParams {
+    /// Valid rows of the cache, this call's tokens included (they are the last ones).
+    pub len: usize,
+    /// Factor on the scores, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// Whether a token sees only itself and earlier ones.
+    pub causal: bool,
+    /// Sliding window: a key at distance `window` or more is hidden too (the window counts the query itself).
+    pub window: Option<usize>,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+}
+
+/// Fused operations of a transformer layer over float tensors.
+#[backend_extension(
+    Cube: cfg(feature = "cube"),
+    Flex: cfg(feature = "flex"),
+    NdArray: cfg(feature = "ndarray"),
+    Autodiff: cfg(feature = "autodiff"),
+    Fusion: cfg(feature = "fusion"),
+)]
+pub trait LayerOps: Backend {
+    /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
+    #[fusion(default)]
+    fn layer_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+        reference::rms_norm::<Self>(x, weight, eps)
+    }
+
+    /// Rotary position embedding of `x` `[batch, seq, heads, head_dim]` with tables `cos`, `sin`
+    /// `[seq, n_rot / 2]`; values from `n_rot` on stay as they are.
+    #[fusion(default)]
+    fn layer_rope(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        style: RopeStyle,
+    ) -> FloatTensor<Self> {
+        reference::rope::<Self>(x, cos, sin, style)
+    }
+
+    /// Gated linear unit: `activation(gate) * up`, element by element.
+    #[fusion(default)]
+    fn layer_glu(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        activation: GluActivation,
+    ) -> FloatTensor<Self> {
+        reference::glu::<Self>(gate, up, activation)
+    }
+
+    /// Writes `rows` `[batch, seq, kv_heads, head_dim]` into `cache` `[batch, kv_heads, capacity, head_dim]` from
+    /// position `position` on, in place where the storage is not shared.
+    #[fusion(default)]
+    fn layer_cache_append(
+        cache: FloatTensor<Self>,
+        rows: FloatTensor<Self>,
+        position: usize,
+    ) -> FloatTensor<Self> {
+        reference::cache_append::<Self>(cache, rows, position)
+    }
+
+    /// Attention of `q` `[batch, seq, heads, head_dim]` over the caches `k`, `v`
+    /// `[batch, kv_heads, capacity, head_dim]`, to `[batch, seq, heads, head_dim]`. Head `h` reads cache head
+    /// `h / (heads / kv_heads)`; the queries are the last `seq` of `params.len` positions.
+    #[fusion(default)]
+    fn layer_attention(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        params: AttentionParams,
+    ) -> FloatTensor<Self> {
+        reference::attention::<Self>(q, k, v, params)
+    }
+}

@@ -1,0 +1,43 @@
+//! The operations on burn-ndarray, the older CPU backend.
+
+#![allow(deprecated)] // The backend is deprecated upstream; people still use it.
+
+use burn::backend::NdArray;
+use burn::backend::ndarray::NdArrayTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::FloatDType;
+use burn_gguf_kernels::Arithmetic;
+
+use super::cpu::{self, HostBackend, impl_cpu_ops};
+use super::layer::LayerOps;
+use crate::tensor::GgmlPrimitive;
+
+impl HostBackend for NdArray {
+    fn with_words<R>(words: &NdArrayTensor, f: impl FnOnce(&[u32]) -> R) -> R {
+        match words {
+            NdArrayTensor::U32(storage) => {
+                let view = storage.view();
+                match view.as_slice() {
+                    Some(slice) => f(slice),
+                    None => panic!("GGML words must be contiguous"),
+                }
+            }
+            other => panic!("GGML words must be a U32 tensor, found {other:?}"),
+        }
+    }
+
+    fn with_f32<R>(tensor: &NdArrayTensor, f: impl FnOnce(&[f32]) -> R) -> R {
+        match tensor {
+            NdArrayTensor::F32(storage) => {
+                let view = storage.view();
+                let rows = view.as_standard_layout();
+                f(rows.as_slice().expect("standard layout is contiguous"))
+            }
+            other => panic!("expected an F32 tensor, found {other:?}"),
+        }
+    }
+}
+
+impl_cpu_ops!(NdArray);
+
+impl LayerOps for NdArray {}

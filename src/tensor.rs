@@ -1,0 +1,271 @@
+//! The block-quantized tensor on a burn device.
+
+use burn::backend::tensor::IntTensor;
+use burn::backend::{Backend, Dispatch, ExtensionType};
+use burn::tensor::{
+    AllocationProperty, Bytes, DType, Device, FloatDType, Int, Shape, Tensor, TensorData,
+};
+use burn_gguf_kernels::{Arithmetic, GgmlType};
+
+use crate::device::ensure_supported;
+use crate::error::{LoadError, TensorError};
+use crate::gguf::TensorInfo;
+use crate::layout::GgmlLayout;
+use crate::ops::GgmlOps;
+
+/// The backend form of a [`GgmlTensor`]: GGML blocks as u32 words plus their layout.
+#[derive(Debug, Clone, ExtensionType)]
+#[extension_type(fusion: cfg(feature = "fusion"))]
+pub struct GgmlPrimitive<B: Backend> {
+    /// The blocks, little endian, `[layout.word_len()]` of dtype U32.
+    pub words: IntTensor<B>,
+    /// Type and shape.
+    pub layout: GgmlLayout,
+}
+
+/// A block-quantized matrix (or a stack of matrices) on a burn [`Device`].
+///
+/// The blocks are stored as the file has them and are never widened; operations read them in place.
+/// Cloning is cheap: the storage is shared.
+#[derive(Clone, Debug)]
+pub struct GgmlTensor {
+    words: Tensor<1, Int>,
+    layout: GgmlLayout,
+}
+
+impl GgmlTensor {
+    /// Wraps `blocks` for `device`.
+    ///
+    /// On CPU devices (Flex, NdArray) the tensor's storage *is* `blocks` when its address is 4-byte aligned and
+    /// its length is a multiple of 4; otherwise the bytes are copied once. On CubeCL devices they are uploaded.
+    /// Bytes past [`GgmlLayout::byte_len`] are ignored (padding up to the word length).
+    ///
+    /// # Errors
+    /// Too few bytes, a type without kernels, or a device without GGML operations.
+    pub fn from_bytes(
+        layout: GgmlLayout,
+        blocks: bytes::Bytes,
+        device: &Device,
+    ) -> Result<Self, TensorError> {
+        ensure_supported(device)?;
+        ensure_computable(layout.ggml_type())?;
+        if blocks.len() < layout.byte_len() {
+            return Err(TensorError::ByteLength {
+                ggml_type: layout.ggml_type(),
+                expected: layout.byte_len(),
+                found: blocks.len(),
+            });
+        }
+        let word_bytes = layout.word_len() * 4;
+        let aligned = (blocks.as_ptr() as usize).is_multiple_of(4);
+        let bytes = if blocks.len() >= word_bytes && aligned {
+            Bytes::from_shared(blocks.slice(..word_bytes), AllocationProperty::File)
+        } else {
+            let mut words = vec![0u32; layout.word_len()];
+            bytemuck::cast_slice_mut::<u32, u8>(&mut words)[..layout.byte_len()]
+                .copy_from_slice(&blocks[..layout.byte_len()]);
+            Bytes::from_elems(words)
+        };
+        let data = TensorData::from_bytes(bytes, Shape::new([layout.word_len()]), DType::U32);
+        Ok(Self {
+            words: Tensor::from_data(data, (device, DType::U32)),
+            layout,
+        })
+    }
+
+    /// Loads a tensor of a GGUF file: `{cols}` as one row, `{cols, rows}` as a matrix, `{cols, rows, n}` as a stack.
+    ///
+    /// # Errors
+    /// As [`from_bytes`](Self::from_bytes), or if the tensor has four dimensions or an unusable type.
+    pub fn from_gguf(info: &TensorInfo, device: &Device) -> Result<Self, LoadError> {
+        let ggml_type = info.usable_type()?;
+        let build = || {
+            let layout = layout_of(ggml_type, info.shape())?;
+            let blocks = info.padded_bytes(4).unwrap_or_else(|| info.bytes());
+            Self::from_bytes(layout, blocks, device)
+        };
+        build().map_err(|source| LoadError::Tensor {
+            name: info.name().to_string(),
+            source,
+        })
+    }
+
+    /// Wraps words that already live on a device.
+    pub(crate) fn from_words(words: Tensor<1, Int>, layout: GgmlLayout) -> Self {
+        Self { words, layout }
+    }
+
+    /// The blocks as u32 words, `[layout.word_len()]`.
+    pub fn words(&self) -> &Tensor<1, Int> {
+        &self.words
+    }
+
+    /// Type and shape.
+    pub fn layout(&self) -> &GgmlLayout {
+        &self.layout
+    }
+
+    /// The block type.
+    pub fn ggml_type(&self) -> GgmlType {
+        self.layout.ggml_type()
+    }
+
+    /// The device the blocks live on.
+    pub fn device(&self) -> Device {
+        self.words.device()
+    }
+
+    /// Moves the blocks to another device.
+    ///
+    /// # Errors
+    /// If `device` has no GGML operations.
+    pub fn to_device(self, device: &Device) -> Result<Self, TensorError> {
+        ensure_supported(device)?;
+        Ok(Self {
+            words: self.words.to_device(device),
+            layout: self.layout,
+        })
+    }
+
+    /// The blocks, copied back to the host, `[layout.byte_len()]` bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let data = self.words.to_data();
+        data.as_bytes()[..self.layout.byte_len()].to_vec()
+    }
+
+    /// The values as a dense tensor `[matrices * rows, cols]` of `dtype` (F32, F16 or BF16 where the device has it).
+    pub fn dequantize(&self, dtype: FloatDType) -> Tensor<2> {
+        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_dequantize(
+            self.primitive(),
+            dtype,
+        ))
+    }
+
+    /// `y = x . W^T`: `[.., cols] -> [.., rows]`, the product of a linear layer whose weight this is.
+    ///
+    /// # Panics
+    /// If the last dimension of `x` is not `cols`, or the tensor is a stack.
+    pub fn linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
+        self.check_input(&x);
+        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_linear(
+            x.into_dispatch(),
+            self.primitive(),
+            arithmetic,
+        ))
+    }
+
+    /// Two products over the same input, for example the gate and up projections of a gated MLP.
+    /// The activations are read (and quantized) once where the device can.
+    ///
+    /// # Panics
+    /// As [`linear`](Self::linear).
+    pub fn linear_pair<const D: usize>(
+        weights: [&Self; 2],
+        x: Tensor<D>,
+        arithmetic: Arithmetic,
+    ) -> [Tensor<D>; 2] {
+        weights.iter().for_each(|w| w.check_input(&x));
+        let (a, b) = <Dispatch as GgmlOps>::ggml_linear_pair(
+            x.into_dispatch(),
+            weights[0].primitive(),
+            weights[1].primitive(),
+            arithmetic,
+        );
+        [Tensor::from_dispatch(a), Tensor::from_dispatch(b)]
+    }
+
+    /// Three products over the same input: the query, key and value projections of an attention layer.
+    ///
+    /// # Panics
+    /// As [`linear`](Self::linear).
+    pub fn linear_triple<const D: usize>(
+        weights: [&Self; 3],
+        x: Tensor<D>,
+        arithmetic: Arithmetic,
+    ) -> [Tensor<D>; 3] {
+        weights.iter().for_each(|w| w.check_input(&x));
+        let (a, b, c) = <Dispatch as GgmlOps>::ggml_linear_triple(
+            x.into_dispatch(),
+            weights[0].primitive(),
+            weights[1].primitive(),
+            weights[2].primitive(),
+            arithmetic,
+        );
+        [
+            Tensor::from_dispatch(a),
+            Tensor::from_dispatch(b),
+            Tensor::from_dispatch(c),
+        ]
+    }
+
+    /// Rows by index without widening the table: ids `[n]` (each below `matrices * rows`) to f32 `[n, cols]`.
+    ///
+    /// Ids out of range panic on CPU devices, as burn's embedding does, and read as zeros on CubeCL devices.
+    pub fn gather_rows(&self, ids: Tensor<1, Int>) -> Tensor<2> {
+        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_gather_rows(
+            self.primitive(),
+            ids.into_dispatch(),
+        ))
+    }
+
+    fn primitive(&self) -> GgmlPrimitive<Dispatch> {
+        GgmlPrimitive {
+            words: self.words.clone().into_dispatch(),
+            layout: self.layout,
+        }
+    }
+
+    fn check_input<const D: usize>(&self, x: &Tensor<D>) {
+        let cols = self.layout.cols();
+        assert_eq!(
+            x.dims()[D - 1],
+            cols,
+            "linear: the input is {:?} but the {} weight takes {cols} values a row",
+            x.dims(),
+            self.layout.ggml_type(),
+        );
+        assert_eq!(
+            self.layout.matrices(),
+            1,
+            "linear: the weight is a stack of {} matrices",
+            self.layout.matrices(),
+        );
+    }
+}
+
+/// The layout of a GGUF tensor of shape `ne` (contiguous axis first).
+pub(crate) fn layout_of(ggml_type: GgmlType, ne: &[u64]) -> Result<GgmlLayout, TensorError> {
+    let dim = |i: usize| {
+        usize::try_from(ne[i]).map_err(|_| TensorError::Rank { shape: ne.to_vec() })
+    };
+    match ne.len() {
+        0 => GgmlLayout::matrix(ggml_type, 1, 1),
+        1 => GgmlLayout::matrix(ggml_type, 1, dim(0)?),
+        2 => GgmlLayout::matrix(ggml_type, dim(1)?, dim(0)?),
+        3 => GgmlLayout::stack(ggml_type, dim(2)?, dim(1)?, dim(0)?),
+        _ => Err(TensorError::Rank { shape: ne.to_vec() }),
+    }
+}
+
+/// Whether kernels exist for `ggml_type`.
+pub(crate) fn ensure_computable(ggml_type: GgmlType) -> Result<(), TensorError> {
+    if ggml_type.is_removed() {
+        return Err(TensorError::RemovedType { ggml_type });
+    }
+    if burn_gguf_kernels::is_implemented(ggml_type) {
+        return Ok(());
+    }
+    let supported: Vec<_> = computable_types().map(GgmlType::name).collect();
+    Err(TensorError::UnsupportedType {
+        ggml_type,
+        supported: supported.join(", "),
+    })
+}
+
+/// The types that can be computed, in id order.
+pub fn computable_types() -> impl Iterator<Item = GgmlType> {
+    GgmlType::ALL
+        .iter()
+        .copied()
+        .filter(|&ty| burn_gguf_kernels::is_implemented(ty))
+}
