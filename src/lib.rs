@@ -11,6 +11,6 @@ pub mod store;
 mod tensor;
 
 pub use burn_gguf_kernels::{Arithmetic, GgmlType};
-pub use error::TensorError;
+pub use error::{LoadError, TensorError};
 pub use layout::GgmlLayout;
 pub use tensor::{GgmlPrimitive, GgmlTensor, computable_types};

@@ -5,6 +5,7 @@ use burn::backend::{Backend, Dispatch, ExtensionType};
 use burn::tensor::{
     AllocationProperty, Bytes, DType, Device, FloatDType, Int, Shape, Tensor, TensorData,
 };
+use burn_gguf_kernels::blocks::IMPLEMENTED;
 use burn_gguf_kernels::{Arithmetic, GgmlType};
 
 use crate::device::ensure_supported;
@@ -252,7 +253,7 @@ pub(crate) fn ensure_computable(ggml_type: GgmlType) -> Result<(), TensorError> 
     if ggml_type.is_removed() {
         return Err(TensorError::RemovedType { ggml_type });
     }
-    if burn_gguf_kernels::is_implemented(ggml_type) {
+    if IMPLEMENTED.contains(&ggml_type) {
         return Ok(());
     }
     let supported: Vec<_> = computable_types().map(GgmlType::name).collect();
@@ -267,5 +268,5 @@ pub fn computable_types() -> impl Iterator<Item = GgmlType> {
     GgmlType::ALL
         .iter()
         .copied()
-        .filter(|&ty| burn_gguf_kernels::is_implemented(ty))
+        .filter(|ty| IMPLEMENTED.contains(ty))
 }

@@ -41,7 +41,7 @@ impl GgmlParam {
                 ParamId::new(),
                 Tensor::from_data(empty, (device, DType::U32)),
             ),
-            layout: Param::initialized(ParamId::new(), layout_tensor(&[-1, 0, 0, 0], device)),
+            layout: Param::initialized(ParamId::new(), layout_tensor(&[-1, 1, rows as i64, cols as i64], device)),
             loaded: None,
             shape: [rows, cols],
         }
@@ -174,21 +174,22 @@ impl Module for GgmlParam {
     }
 
     fn visit<Visitor: ModuleVisitor>(&self, visitor: &mut Visitor) {
-        visitor.enter_module(WORDS_FIELD, GGML_PARAM);
-        self.words.visit(visitor);
-        visitor.exit_module(WORDS_FIELD, GGML_PARAM);
         visitor.enter_module(LAYOUT_FIELD, GGML_PARAM);
         self.layout.visit(visitor);
         visitor.exit_module(LAYOUT_FIELD, GGML_PARAM);
+        visitor.enter_module(WORDS_FIELD, GGML_PARAM);
+        self.words.visit(visitor);
+        visitor.exit_module(WORDS_FIELD, GGML_PARAM);
     }
 
     fn map<Mapper: ModuleMapper>(self, mapper: &mut Mapper) -> Self {
-        mapper.enter_module(WORDS_FIELD, GGML_PARAM);
-        let words = self.words.clone().map(mapper);
-        mapper.exit_module(WORDS_FIELD, GGML_PARAM);
+        // The layout first: a loader learns from it which shape is wanted.
         mapper.enter_module(LAYOUT_FIELD, GGML_PARAM);
         let layout = self.layout.clone().map(mapper);
         mapper.exit_module(LAYOUT_FIELD, GGML_PARAM);
+        mapper.enter_module(WORDS_FIELD, GGML_PARAM);
+        let words = self.words.clone().map(mapper);
+        mapper.exit_module(WORDS_FIELD, GGML_PARAM);
         self.rebuild(words, layout)
     }
 

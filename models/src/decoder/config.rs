@@ -156,7 +156,7 @@ impl<'a> MetadataReader<'a> {
     ///
     /// # Errors
     /// If it is absent or of another kind.
-    pub fn get<T: FromValue>(&self, key: &str) -> Result<T, GgufError> {
+    pub fn get<T: FromValue<'a>>(&self, key: &str) -> Result<T, GgufError> {
         self.metadata.get(&self.full(key))
     }
 
@@ -164,7 +164,7 @@ impl<'a> MetadataReader<'a> {
     ///
     /// # Errors
     /// If it is of another kind.
-    pub fn get_or<T: FromValue>(&self, key: &str, default: T) -> Result<T, GgufError> {
+    pub fn get_or<T: FromValue<'a>>(&self, key: &str, default: T) -> Result<T, GgufError> {
         self.metadata.get_or(&self.full(key), default)
     }
 
@@ -172,7 +172,7 @@ impl<'a> MetadataReader<'a> {
     ///
     /// # Errors
     /// If it is absent, of another kind, or an array of another length.
-    pub fn per_layer<T: FromValue + Clone>(
+    pub fn per_layer<T: FromValue<'a> + Clone>(
         &self,
         key: &str,
         layers: usize,

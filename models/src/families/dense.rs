@@ -29,7 +29,7 @@ pub(super) fn load(
     config: &DecoderConfig,
     bindings: &[&[(&str, &str)]],
     device: &Device,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
     load_module(gguf, model, bindings, options)

@@ -8,7 +8,7 @@ use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
 
-type Load = fn(&Gguf, &Device, LoadOptions<'_>) -> Result<(Box<dyn TextModel>, LoadReport), ModelError>;
+type Load = fn(&Gguf, &Device, LoadOptions) -> Result<(Box<dyn TextModel>, LoadReport), ModelError>;
 
 /// One architecture.
 pub struct Family {

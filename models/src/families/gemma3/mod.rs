@@ -17,7 +17,7 @@ use crate::model::TextModel;
 pub(super) fn load(
     gguf: &Gguf,
     device: &Device,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = config(gguf)?;
     let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;

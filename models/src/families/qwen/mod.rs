@@ -17,7 +17,7 @@ use crate::model::TextModel;
 pub(super) fn load_qwen2(
     gguf: &Gguf,
     device: &Device,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = qwen2_config(gguf)?;
     let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
@@ -27,7 +27,7 @@ pub(super) fn load_qwen2(
 pub(super) fn load_qwen3(
     gguf: &Gguf,
     device: &Device,
-    options: LoadOptions<'_>,
+    options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = qwen3_config(gguf)?;
     let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;

@@ -1,0 +1,66 @@
+//! Errors of loading and running models.
+
+use burn_gguf::gguf::GgufError;
+use burn_gguf::store::GgufStoreError;
+
+/// What can go wrong with a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file is at fault.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// Its tensors do not make up the model.
+    #[error("{architecture} model: {source}")]
+    Store {
+        /// `general.architecture`.
+        architecture: String,
+        /// What is wrong.
+        #[source]
+        source: Box<GgufStoreError>,
+    },
+    /// The architecture is not run here.
+    #[error("architecture \"{architecture}\" is not supported; supported: {supported}")]
+    UnknownArchitecture {
+        /// `general.architecture`.
+        architecture: String,
+        /// What is run, comma separated.
+        supported: String,
+    },
+    /// The file holds a vocabulary only.
+    #[error("{file} has no tensors: it is a vocabulary-only file, not a model")]
+    NoTensors {
+        /// The file.
+        file: String,
+    },
+    /// A metadata value makes no sense.
+    #[error("key \"{key}\" is {value}: {reason}")]
+    InvalidValue {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is nothing to run.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
+    /// A token the model does not have.
+    #[error("token {token} is outside the vocabulary of {vocab}")]
+    TokenOutOfRange {
+        /// The id.
+        token: u32,
+        /// Tokens the model has.
+        vocab: usize,
+    },
+    /// The context is full.
+    #[error("{tokens} tokens after the {used} in the context exceed its {limit}; raise the context or shorten the prompt")]
+    ContextFull {
+        /// Tokens to add.
+        tokens: usize,
+        /// Tokens already there.
+        used: usize,
+        /// Most tokens.
+        limit: usize,
+    },
+}

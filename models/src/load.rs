@@ -1,0 +1,58 @@
+//! Filling a model's module from a file.
+
+use burn::module::Module;
+use burn_gguf::Arithmetic;
+use burn_gguf::gguf::Gguf;
+use burn_gguf::store::{GgufStore, LoadProfile, LoadProgress, NameMap};
+use burn_store::{IdentityAdapter, ModuleSnapshot};
+
+use crate::error::ModelError;
+
+/// How a model is loaded.
+#[derive(Default)]
+pub struct LoadOptions {
+    /// How products on block-quantized weights are computed.
+    pub arithmetic: Arithmetic,
+    /// Whether weights stay packed.
+    pub profile: LoadProfile,
+    /// Called after every tensor.
+    pub progress: Option<Box<dyn FnMut(LoadProgress<'_>) + Send + 'static>>,
+}
+
+/// What a load left over.
+#[derive(Clone, Debug, Default)]
+pub struct LoadReport {
+    /// Tensors of the file that no part of the model uses.
+    pub unused: Vec<String>,
+}
+
+/// Fills `model` by its binding tables.
+pub(crate) fn load_module<M: Module>(
+    gguf: &Gguf,
+    mut model: M,
+    bindings: &[&[(&str, &str)]],
+    options: LoadOptions,
+) -> Result<(M, LoadReport), ModelError> {
+    let names = bindings
+        .iter()
+        .fold(NameMap::default(), |map, table| map.with(table));
+    let mut store = GgufStore::from_gguf(gguf.clone())
+        .with_name_map(names)
+        .with_from_adapter(IdentityAdapter)
+        .with_profile(options.profile);
+    if let Some(progress) = options.progress {
+        store = store.on_progress(progress);
+    }
+    let result = model
+        .load_from(&mut store)
+        .map_err(|source| ModelError::Store {
+            architecture: gguf.metadata().architecture().unwrap_or("?").to_string(),
+            source: Box::new(source),
+        })?;
+    Ok((
+        model,
+        LoadReport {
+            unused: result.unused,
+        },
+    ))
+}

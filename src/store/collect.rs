@@ -1,0 +1,115 @@
+//! Saving a module.
+
+use std::collections::HashMap;
+
+use burn_gguf_kernels::GgmlType;
+use burn_store::burn_pack::Tensor as PackTensor;
+use burn_store::{ModuleSnapshot, bridge};
+
+use super::apply::ggml_paths;
+use super::dense::encode;
+use super::{GgufStore, GgufStoreError};
+use crate::gguf::GgufWriter;
+use crate::layout::GgmlLayout;
+use crate::nn::{LAYOUT_FIELD, WORDS_FIELD, parse_layout};
+
+pub(super) fn save<M: ModuleSnapshot>(
+    store: &mut GgufStore,
+    module: &M,
+) -> Result<(), GgufStoreError> {
+    let target = store.target.clone().ok_or(GgufStoreError::NoTarget)?;
+    if !store.overwrite && std::fs::symlink_metadata(&target).is_ok() {
+        return Err(GgufStoreError::Exists { path: target });
+    }
+    let filter = (!store.filter.is_empty()).then(|| store.filter.clone());
+    let adapter = Some(store.to_adapter.clone_box());
+    let collected = module.collect(None, adapter, false);
+    let packed = ggml_paths(module);
+    let mut parts: HashMap<String, Packed> = HashMap::new();
+    let mut writer = GgufWriter::new();
+    for (key, value) in &store.metadata {
+        writer.set_metadata(key, value.clone());
+    }
+    for tensor in collected {
+        let (owner, part) = match tensor.name.rsplit_once('.') {
+            Some((owner, part)) if packed.contains(owner) => (owner.to_string(), Some(part)),
+            _ => (tensor.name.clone(), None),
+        };
+        if filter.as_ref().is_some_and(|f| !f.matches(&owner)) {
+            continue;
+        }
+        match part {
+            None => add_dense(&mut writer, &store.names.to_file(&owner), tensor)?,
+            Some(part) => {
+                let entry = parts.entry(owner.clone()).or_default();
+                match part {
+                    LAYOUT_FIELD => entry.layout = Some(layout(&tensor)?),
+                    WORDS_FIELD => entry.words = Some(tensor),
+                    _ => {}
+                }
+                if let (Some(layout), Some(words)) = (entry.layout, entry.words.take()) {
+                    add_packed(&mut writer, &store.names.to_file(&owner), layout, words)?;
+                }
+            }
+        }
+    }
+    writer.write_file(&target)?;
+    Ok(())
+}
+
+/// The two halves of a packed weight as they are collected.
+#[derive(Default)]
+struct Packed {
+    layout: Option<GgmlLayout>,
+    words: Option<PackTensor>,
+}
+
+fn read(path: &str, tensor: &PackTensor) -> Result<burn::tensor::TensorData, GgufStoreError> {
+    bridge::to_data(tensor).map_err(|e| GgufStoreError::Read {
+        path: path.to_string(),
+        reason: e.to_string(),
+    })
+}
+
+fn layout(tensor: &PackTensor) -> Result<GgmlLayout, GgufStoreError> {
+    let values: Vec<i64> = read(&tensor.name, tensor)?.iter::<i64>().collect();
+    parse_layout(&values).ok_or_else(|| GgufStoreError::Read {
+        path: tensor.name.clone(),
+        reason: "the weight was never loaded".to_string(),
+    })
+}
+
+fn add_packed(
+    writer: &mut GgufWriter<'_>,
+    name: &str,
+    layout: GgmlLayout,
+    words: PackTensor,
+) -> Result<(), GgufStoreError> {
+    let mut shape = vec![layout.cols() as u64, layout.rows() as u64];
+    if layout.matrices() > 1 {
+        shape.push(layout.matrices() as u64);
+    }
+    writer.tensor_with(name, &shape, layout.ggml_type(), move |out| {
+        let bytes = words.to_bytes().map_err(std::io::Error::other)?;
+        out.write_all(&bytes[..layout.byte_len()])
+    });
+    Ok(())
+}
+
+fn add_dense(
+    writer: &mut GgufWriter<'_>,
+    name: &str,
+    tensor: PackTensor,
+) -> Result<(), GgufStoreError> {
+    let ggml_type: GgmlType =
+        encode(tensor.dtype).ok_or_else(|| GgufStoreError::UnsupportedDtype {
+            path: tensor.name.clone(),
+            dtype: format!("{:?}", tensor.dtype),
+        })?;
+    let shape: Vec<u64> = tensor.shape.iter().rev().map(|&n| n as u64).collect();
+    writer.tensor_with(name, &shape, ggml_type, move |out| {
+        let bytes = tensor.to_bytes().map_err(std::io::Error::other)?;
+        out.write_all(&bytes)
+    });
+    Ok(())
+}
