@@ -390,6 +390,9 @@ pub enum GgufError {
         length: usize,
         max: usize,
     },
+    /// The tensors together pass 2^64 bytes.
+    #[error("{file}: with tensor `{tensor}` the file has more bytes than 2^64 - 1")]
+    TotalSizeOverflow { file: FileName, tensor: String },
     /// The data given for a tensor is not as long as its shape and type say.
     #[error("{file}: tensor `{tensor}` needs {need} bytes, {have} were given")]
     DataSize {

@@ -29,16 +29,19 @@
 
 mod convert;
 mod cursor;
+mod encode;
 mod error;
 mod magic;
 mod metadata;
 mod mmap;
 mod parse;
+mod replace;
 mod shard;
 mod split;
 mod tensor_info;
 mod validate;
 mod value;
+mod writer;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,6 +55,7 @@ pub use error::{FileName, GgufError};
 pub use metadata::Metadata;
 pub use tensor_info::TensorInfo;
 pub use value::{Array, GgufString, StringArray, StringIter, Value, ValueType};
+pub use writer::{GgufWriter, TensorData};
 
 use shard::Shard;
 

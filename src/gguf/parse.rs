@@ -15,7 +15,7 @@ use super::value::{Array, GgufString, StringArray, Value, ValueType};
 use bytes::Bytes;
 
 /// Arrays of arrays followed this deep; real files have none.
-const MAX_ARRAY_DEPTH: usize = 4;
+pub(super) const MAX_ARRAY_DEPTH: usize = 4;
 /// An empty key and the smallest value: length, type id, one byte.
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
 /// An empty name and no dimensions: length, dimension count, type id, offset.

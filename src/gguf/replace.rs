@@ -1,0 +1,69 @@
+//! Files that appear complete or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::{FileName, GgufError};
+
+/// Lets `write` fill a new file beside `path`, then renames it to `path`. On failure the new file is removed.
+pub(super) fn replace_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write, &FileName) -> Result<T, GgufError>,
+) -> Result<T, GgufError> {
+    let name = FileName::from(path);
+    let failed = |action| {
+        let file = name.clone();
+        move |source: io::Error| GgufError::Io {
+            file,
+            action,
+            source,
+        }
+    };
+    let temporary = temporary_name(path).ok_or_else(|| GgufError::NotAFile {
+        file: name.clone(),
+        kind: "a directory",
+    })?;
+    let file = File::create_new(&temporary).map_err(failed("create a temporary file beside it"))?;
+    let guard = RemoveOnDrop(Some(&temporary));
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let result = write(&mut out, &name)?;
+    let file = out
+        .into_inner()
+        .map_err(|e| failed("write")(e.into_error()))?;
+    // Without this a crash soon after could leave the name on an incomplete file.
+    file.sync_all().map_err(failed("write"))?;
+    drop(file);
+    fs::rename(&temporary, path).map_err(failed("replace"))?;
+    guard.keep();
+    Ok(result)
+}
+
+/// A hidden name in the same directory, unique in this process and among processes.
+fn temporary_name(path: &Path) -> Option<PathBuf> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name()?);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".{}-{number}.tmp", process::id()));
+    Some(path.with_file_name(name))
+}
+
+struct RemoveOnDrop<'a>(Option<&'a Path>);
+
+impl RemoveOnDrop<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for RemoveOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The error that led here is the one to report.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
