@@ -10,7 +10,7 @@ use super::{
 };
 use crate::GgmlType;
 
-const UNITS: u32 = 64;
+pub(super) const UNITS: u32 = 64;
 
 /// The float type of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,8 +88,8 @@ pub fn dequantize(
     Ok(out)
 }
 
-#[cube(launch_unchecked)]
-fn dequantize_kernel<N: Size>(
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn dequantize_kernel<N: Size>(
     words: &[u32],
     out: &mut [Vector<u32, N>],
     shift: usize,
@@ -179,8 +179,8 @@ fn narrow(client: &Client, wide: Handle, values: usize, kind: FloatKind) -> Hand
     out.offset_end((words * 4 - values * 2) as u64)
 }
 
-#[cube(launch_unchecked)]
-fn narrow_kernel(wide: &[f32], out: &mut [u32], #[comptime] kind: FloatKind) {
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn narrow_kernel(wide: &[f32], out: &mut [u32], #[comptime] kind: FloatKind) {
     if ABSOLUTE_POS < out.len() {
         let low = ABSOLUTE_POS * 2;
         let high = min(low + 1, wide.len() - 1);

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::GgmlType;
 
-const UNITS: u32 = 64;
+pub(super) const UNITS: u32 = 64;
 
 /// Rows `ids` of the matrix: `[n, cols]` in `f32`, contiguous.
 ///
@@ -93,8 +93,8 @@ pub fn gather_rows(
     Ok(out)
 }
 
-#[cube(launch_unchecked)]
-fn gather_rows_kernel<I: Int, N: Size>(
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn gather_rows_kernel<I: Int, N: Size>(
     words: &[u32],
     ids: &[I],
     out: &mut [Vector<u32, N>],

@@ -31,7 +31,7 @@ pub(crate) struct GemmConfig {
 }
 
 impl GemmConfig {
-    fn new(client: &Client, ty: GgmlType, n: usize) -> Self {
+    pub(super) fn new(properties: &DeviceProperties, ty: GgmlType, n: usize) -> Self {
         let group = PartLayout::known(ty).group;
         let mut config = Self {
             ty,
@@ -39,11 +39,15 @@ impl GemmConfig {
             tokens: if n <= 16 { 16 } else { 32 },
             depth: PART_LEN * group.max(2),
         };
-        let available = client.properties().hardware.max_shared_memory_size;
+        let available = properties.hardware.max_shared_memory_size;
         while config.shared_bytes() > available && config.rows > BLOCK {
             config.rows /= 2;
         }
         config
+    }
+
+    pub(super) fn cube_dim(&self) -> CubeDim {
+        CubeDim::new_1d(self.units() as u32)
     }
 
     fn row_units(&self) -> usize {
@@ -73,7 +77,7 @@ pub(crate) fn launch(
     n: usize,
     out: Handle,
 ) {
-    let config = GemmConfig::new(client, matrix.ty(), n);
+    let config = GemmConfig::new(client.properties(), matrix.ty(), n);
     let cols = matrix.cols();
     // Rows of plain numbers may end inside a step, where values are masked one by one.
     let vector = if cols.is_multiple_of(config.depth) {
@@ -89,7 +93,7 @@ pub(crate) fn launch(
         gemm_kernel::launch_unchecked(
             client,
             super::gemv::spread(client, tiles),
-            CubeDim::new_1d(config.units() as u32),
+            config.cube_dim(),
             vector,
             BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
             BufferArg::from_raw_parts(x, n * cols / vector),
@@ -108,8 +112,8 @@ pub(crate) fn launch(
     }
 }
 
-#[cube(launch_unchecked)]
-fn gemm_kernel<N: Size>(
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn gemm_kernel<N: Size>(
     words: &[u32],
     x: &[Vector<f32, N>],
     out: &mut [f32],

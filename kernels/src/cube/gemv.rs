@@ -38,8 +38,13 @@ pub(crate) struct GemvConfig {
 }
 
 impl GemvConfig {
-    fn new(client: &Client, ty: GgmlType, rows: usize, n: usize, allow_plane: bool) -> Self {
-        let properties = client.properties();
+    pub(super) fn new(
+        properties: &DeviceProperties,
+        ty: GgmlType,
+        rows: usize,
+        n: usize,
+        allow_plane: bool,
+    ) -> Self {
         let hardware = &properties.hardware;
         let size = hardware.plane_size_max as usize;
         let plane = allow_plane
@@ -63,6 +68,14 @@ impl GemvConfig {
         }
     }
 
+    pub(super) fn cube_dim(&self) -> CubeDim {
+        CubeDim::new_2d(self.units as u32, STRIPS as u32)
+    }
+
+    pub(super) fn uses_planes(&self) -> bool {
+        self.plane
+    }
+
     /// Sums a unit keeps.
     fn sums(&self) -> usize {
         self.strip * self.tokens
@@ -84,7 +97,7 @@ pub(crate) fn launch(
     out: Handle,
     allow_plane: bool,
 ) {
-    let config = GemvConfig::new(client, matrix.ty(), piece.rows, n, allow_plane);
+    let config = GemvConfig::new(client.properties(), matrix.ty(), piece.rows, n, allow_plane);
     let cols = matrix.cols();
     let vector = if cols.is_multiple_of(PART_LEN) { 4 } else { 1 };
     let group = PartLayout::known(matrix.ty()).group;
@@ -96,7 +109,7 @@ pub(crate) fn launch(
         gemv_kernel::launch_unchecked(
             client,
             spread(client, cubes),
-            CubeDim::new_2d(config.units as u32, STRIPS as u32),
+            config.cube_dim(),
             vector,
             BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
             BufferArg::from_raw_parts(x, n * cols / vector),
@@ -121,8 +134,8 @@ pub(crate) fn spread(client: &Client, cubes: usize) -> CubeCount {
     CubeCount::Static(cubes.div_ceil(y) as u32, y as u32, 1)
 }
 
-#[cube(launch_unchecked)]
-fn gemv_kernel<N: Size>(
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn gemv_kernel<N: Size>(
     words: &[u32],
     x: &[Vector<f32, N>],
     out: &mut [f32],

@@ -62,6 +62,19 @@ impl PartLayout {
     }
 }
 
+/// Every block type with device code.
+pub const DEVICE_TYPES: [GgmlType; 9] = [
+    GgmlType::F32,
+    GgmlType::F16,
+    GgmlType::BF16,
+    GgmlType::Q4_0,
+    GgmlType::Q5_0,
+    GgmlType::Q8_0,
+    GgmlType::Q4K,
+    GgmlType::Q5K,
+    GgmlType::Q6K,
+];
+
 /// Whether the rows of `ty` may end anywhere, and not only after whole parts.
 pub(crate) fn is_plain(ty: GgmlType) -> bool {
     ty.block_len() == 1
@@ -108,21 +121,9 @@ pub(crate) fn unpack_part(
 mod tests {
     use super::*;
 
-    const TYPES: [GgmlType; 9] = [
-        GgmlType::F32,
-        GgmlType::F16,
-        GgmlType::BF16,
-        GgmlType::Q4_0,
-        GgmlType::Q5_0,
-        GgmlType::Q8_0,
-        GgmlType::Q4K,
-        GgmlType::Q5K,
-        GgmlType::Q6K,
-    ];
-
     #[test]
     fn parts_cover_every_value_once() {
-        for ty in TYPES {
+        for ty in DEVICE_TYPES {
             let group = PartLayout::of(ty).unwrap().group;
             let mut seen = [0; 256];
             for part in 0..256 / PART_LEN {
@@ -134,6 +135,13 @@ mod tests {
                 }
             }
             assert_eq!(seen, [1; 256], "{ty}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_types_is_complete() {
+        for &ty in GgmlType::ALL {
+            assert_eq!(PartLayout::of(ty).is_ok(), DEVICE_TYPES.contains(&ty), "{ty}");
         }
     }
 
