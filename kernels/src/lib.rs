@@ -8,6 +8,8 @@
 //! This crate knows neither files nor models.
 
 pub mod blocks;
+#[cfg(feature = "cube")]
+pub mod cube;
 mod ggml_type;
 
 pub use ggml_type::GgmlType;

@@ -18,3 +18,30 @@ impl BlockType for F16 {
 }
 
 impl FloatBlock for F16 {}
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::words::{Quad, half_to_f32, run_at_clamped};
+
+    /// The 16 values at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize) -> Sequence<Quad> {
+        let run = run_at_clamped(words, block, 8usize);
+        let mut quads = Sequence::<Quad>::new();
+        #[unroll]
+        for q in 0..4usize {
+            let mut quad = Quad::empty();
+            #[unroll]
+            for i in 0..2usize {
+                let pair = run[comptime!(2 * q + i)];
+                quad.insert(comptime!(2 * i), half_to_f32(pair & 0xffff));
+                quad.insert(comptime!(2 * i + 1), half_to_f32(pair >> 16));
+            }
+            quads.push(quad);
+        }
+        quads
+    }
+}

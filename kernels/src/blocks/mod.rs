@@ -116,6 +116,16 @@ fn read_f16(bytes: &[u8]) -> f32 {
     half::f16::from_le_bytes(*bytes.first_chunk().expect("two bytes")).to_f32_const()
 }
 
+/// The device decoding of each type, under the type's name.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    pub(crate) use super::{
+        bf16::device as plain_bf16, f16::device as plain_f16, f32::device as plain_f32,
+        q4_0::device as q4_0, q4_k::device as q4_k, q5_0::device as q5_0, q5_k::device as q5_k,
+        q6_k::device as q6_k, q8_0::device as q8_0,
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -120,6 +120,57 @@ impl CodeBlock for Q4K {
     }
 }
 
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::words::{Quad, bytes_to_quad, half_to_f32};
+
+    /// Scale and min of one sub-block.
+    #[derive(CubeType, Clone, Copy)]
+    pub(crate) struct SubScale {
+        pub scale: f32,
+        pub min: f32,
+    }
+
+    /// Scale and min of sub-block `sub` from the 16-byte header at word `header`, which `Q5_K` shares.
+    #[cube]
+    pub(crate) fn sub_scale(words: &[u32], header: usize, sub: usize) -> SubScale {
+        let d = words[header];
+        let shift = u32::cast_from(sub % 4) * 8;
+        let a = (words[header + 1] >> shift) & 0xff;
+        let b = (words[header + 2] >> shift) & 0xff;
+        let c = (words[header + 3] >> shift) & 0xff;
+        let first = sub < 4;
+        let scale = select(first, a & 63, (c & 15) | ((a >> 6) << 4));
+        let min = select(first, b & 63, (c >> 4) | ((b >> 6) << 4));
+        SubScale {
+            scale: half_to_f32(d & 0xffff) * f32::cast_from(scale),
+            min: half_to_f32(d >> 16) * f32::cast_from(min),
+        }
+    }
+
+    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`, as four quads.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
+        let block = block / 4;
+        let group = part / 4;
+        let first = block + 4 + group * 8 + part % 4 * 2;
+        let mut quads = Sequence::<Quad>::new();
+        #[unroll]
+        for half in 0..2usize {
+            let sub = sub_scale(words, block, group * 2 + half);
+            #[unroll]
+            for i in 0..2usize {
+                let codes = (words[first + i] >> comptime!(4 * half as u32)) & 0x0f0f_0f0f;
+                quads.push(bytes_to_quad(codes) * Quad::new(sub.scale) - Quad::new(sub.min));
+            }
+        }
+        quads
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

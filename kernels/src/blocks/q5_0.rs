@@ -56,3 +56,28 @@ impl CodeBlock for Q5_0 {
         add_fifth_bit(&block[2..], codes);
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::words::{Quad, bits_to_bytes, bytes_to_quad, half_to_f32, run_at, u16_at};
+
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`, as four quads.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
+        let scale = Quad::new(half_to_f32(u16_at(words, block)));
+        let qh = run_at(words, block + 2, 1usize);
+        let qh = qh[0] >> (u32::cast_from(part) * 8);
+        let qs = run_at(words, block + 6 + part * 8, 2usize);
+        let mut quads = Sequence::<Quad>::new();
+        #[unroll]
+        for q in 0..4usize {
+            let low = (qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))) & 0x0f0f_0f0f;
+            let high = bits_to_bytes(qh >> comptime!(q as u32 % 2 * 4 + q as u32 / 2 * 16)) << 4;
+            quads.push((bytes_to_quad(low | high) - Quad::new(16.0)) * scale);
+        }
+        quads
+    }
+}

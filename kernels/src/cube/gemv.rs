@@ -1,0 +1,281 @@
+//! `y = x . W^T` for a few rows of `x`: bound by the bytes of `W`.
+//!
+//! `units` neighbouring units share a strip of rows of `W` and walk along it, a part each per step, so that they read
+//! neighbouring words. A unit decodes its part of every row of the strip into registers and multiplies it with the
+//! same values of every row of `x`: one load of `x` serves the whole strip, one decoding of `W` all rows of `x`.
+//! Each weight word is needed by one unit only (by two for `Q5_K`'s high bits and `Q6_K`, at the same time).
+//!
+//! The partial sums of a strip are added up by a plane sum where the device has planes of one known size, and
+//! through shared memory otherwise: wgpu may vary the plane size inside a launch, and software devices have none.
+
+use cubecl::{client::Client, ir::features::Plane, prelude::*, server::Handle};
+
+use super::{
+    CubeMatrix, Piece,
+    part::{PART_LEN, PART_QUADS, PartLayout, part_base, quad_offset, unpack_part},
+    words::Quad,
+};
+use crate::GgmlType;
+
+/// Most rows of `x` this kernel takes.
+pub(crate) const MAX_ROWS: usize = 8;
+
+/// Strips in one cube.
+const STRIPS: usize = 4;
+
+/// What the kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GemvConfig {
+    ty: GgmlType,
+    /// Units that share a strip.
+    units: usize,
+    /// Rows of `W` in a strip.
+    strip: usize,
+    /// Rows of `x` computed; the real number may be lower.
+    tokens: usize,
+    /// Whether the units of a strip are exactly a plane.
+    plane: bool,
+}
+
+impl GemvConfig {
+    pub(super) fn new(
+        properties: &DeviceProperties,
+        ty: GgmlType,
+        rows: usize,
+        n: usize,
+        allow_plane: bool,
+    ) -> Self {
+        let hardware = &properties.hardware;
+        let size = hardware.plane_size_max as usize;
+        let plane = allow_plane
+            && properties.features.plane.contains(Plane::Ops)
+            && hardware.plane_size_min == hardware.plane_size_max
+            && size.is_power_of_two()
+            && (8..=64).contains(&size);
+        let tokens = n.next_power_of_two().min(MAX_ROWS);
+        // Long strips only where there are enough of them to fill a large device.
+        let strip = match (tokens, rows) {
+            (1 | 2, 4096..) => 4,
+            (4 | 8, 4096..) => 2,
+            _ => 1,
+        };
+        Self {
+            ty,
+            units: if plane { size } else { 32 },
+            strip,
+            tokens,
+            plane,
+        }
+    }
+
+    pub(super) fn cube_dim(&self) -> CubeDim {
+        CubeDim::new_2d(self.units as u32, STRIPS as u32)
+    }
+
+    pub(super) fn uses_planes(&self) -> bool {
+        self.plane
+    }
+
+    /// Sums a unit keeps.
+    fn sums(&self) -> usize {
+        self.strip * self.tokens
+    }
+
+    /// Words of shared memory that a strip's units exchange their sums in; padded against bank conflicts.
+    fn shared_row(&self) -> usize {
+        self.units + 1
+    }
+}
+
+/// Launches the kernel for one piece: rows `piece.first_row ..` of each of the `n` rows of `out` (`[n, rows]`).
+pub(crate) fn launch(
+    client: &Client,
+    matrix: &CubeMatrix,
+    piece: &Piece,
+    x: Handle,
+    n: usize,
+    out: Handle,
+    allow_plane: bool,
+) {
+    let config = GemvConfig::new(client.properties(), matrix.ty(), piece.rows, n, allow_plane);
+    let cols = matrix.cols();
+    let vector = if cols.is_multiple_of(PART_LEN) { 4 } else { 1 };
+    let group = PartLayout::known(matrix.ty()).group;
+    let parts = cols.div_ceil(PART_LEN * group) * group;
+    let cubes = piece.rows.div_ceil(STRIPS * config.strip);
+    // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and tokens to `n`, reads
+    // past the end of plain rows are clamped and masked, and only existing rows and tokens are written.
+    unsafe {
+        gemv_kernel::launch_unchecked(
+            client,
+            spread(client, cubes),
+            config.cube_dim(),
+            vector,
+            BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
+            BufferArg::from_raw_parts(x, n * cols / vector),
+            BufferArg::from_raw_parts(out, n * matrix.rows()),
+            piece.shift,
+            matrix.row_bytes(),
+            piece.rows,
+            piece.first_row,
+            matrix.rows(),
+            cols,
+            parts,
+            n,
+            config,
+        );
+    }
+}
+
+/// A grid of at least `cubes` cubes within the limits of the device.
+pub(crate) fn spread(client: &Client, cubes: usize) -> CubeCount {
+    let limit = client.properties().hardware.max_cube_count.0.max(1) as usize;
+    let y = cubes.div_ceil(limit).max(1);
+    CubeCount::Static(cubes.div_ceil(y) as u32, y as u32, 1)
+}
+
+#[cube(launch_unchecked, create_dummy_kernel)]
+pub(super) fn gemv_kernel<N: Size>(
+    words: &[u32],
+    x: &[Vector<f32, N>],
+    out: &mut [f32],
+    shift: usize,
+    row_bytes: usize,
+    rows: usize,
+    first_row: usize,
+    all_rows: usize,
+    cols: usize,
+    parts: usize,
+    n: usize,
+    #[comptime] config: GemvConfig,
+) {
+    let ty = comptime!(config.ty);
+    let units = comptime!(config.units);
+    let strip = comptime!(config.strip);
+    let tokens = comptime!(config.tokens);
+    let sums = comptime!(config.sums());
+
+    let unit = UNIT_POS_X as usize;
+    let slot = UNIT_POS_Y as usize;
+    let row0 = (CUBE_POS * STRIPS + slot) * strip;
+
+    let mut acc = Array::<Quad>::new(sums);
+    #[unroll]
+    for i in 0..sums {
+        acc[i] = Quad::new(0.0);
+    }
+
+    let mut part = unit;
+    while part < parts {
+        let mut weights = Sequence::<Quad>::new();
+        #[unroll]
+        for r in 0..strip {
+            let row = min(row0 + r, rows - 1);
+            let quads = unpack_part(words, shift + row * row_bytes, part, ty);
+            #[unroll]
+            for q in 0..PART_QUADS {
+                weights.push(quads[q]);
+            }
+        }
+        let base = part_base(part, ty);
+        #[unroll]
+        for q in 0..PART_QUADS {
+            let offset = base + comptime!(quad_offset(ty, q));
+            #[unroll]
+            for t in 0..tokens {
+                let token = min(t, n - 1);
+                let quad = read_quad(x, token * cols, offset, cols);
+                #[unroll]
+                for r in 0..strip {
+                    let weight = mask_quad::<N>(weights[comptime!(r * PART_QUADS + q)], offset, cols);
+                    let i = comptime!(r * tokens + t);
+                    acc[i] = fma(weight, quad, acc[i]);
+                }
+            }
+        }
+        part += units;
+    }
+
+    if comptime!(config.plane) {
+        #[unroll]
+        for r in 0..strip {
+            #[unroll]
+            for t in 0..tokens {
+                let sum = plane_sum(sum_quad(acc[comptime!(r * tokens + t)]));
+                if unit == 0 && row0 + r < rows && t < n {
+                    out[t * all_rows + first_row + row0 + r] = sum;
+                }
+            }
+        }
+    } else {
+        let stride = comptime!(config.shared_row());
+        let mut shared = Shared::<[f32]>::new_slice(comptime!(STRIPS * sums * stride));
+        let start = slot * comptime!(sums * stride);
+        #[unroll]
+        for i in 0..sums {
+            shared[start + comptime!(i * stride) + unit] = sum_quad(acc[i]);
+        }
+        sync_cube();
+        // One unit per sum: `sums` is at most the number of units.
+        if unit < sums {
+            let r = unit / tokens;
+            let t = unit % tokens;
+            let from = start + unit * stride;
+            let mut sum = 0.0f32;
+            for i in 0..units {
+                sum += shared[from + i];
+            }
+            if row0 + r < rows && t < n {
+                out[t * all_rows + first_row + row0 + r] = sum;
+            }
+        }
+    }
+}
+
+/// Values `at .. at + 4` of the row of `x` that starts at `row`. Where `x` is bound value by value, those from `cols`
+/// on are zero.
+#[cube]
+pub(crate) fn read_quad<N: Size>(
+    x: &[Vector<f32, N>],
+    row: usize,
+    at: usize,
+    cols: usize,
+) -> Quad {
+    let width = N::value();
+    let mut quad = Quad::new(0.0);
+    if comptime!(width == 1) {
+        #[unroll]
+        for i in 0..4usize {
+            let value = x[row + min(at + i, cols - 1)];
+            quad.insert(i, select(at + i < cols, value.extract(0usize), 0.0));
+        }
+    } else {
+        let line = x[(row + at) / 4];
+        #[unroll]
+        for i in 0..4usize {
+            quad.insert(i, line.extract(i));
+        }
+    }
+    quad
+}
+
+/// Zero in the values of `quad` from index `cols` of their row on, where rows may end inside a part (`N` is 1): what was
+/// decoded there belongs to the next row, and may be infinite.
+#[cube]
+pub(crate) fn mask_quad<N: Size>(quad: Quad, at: usize, cols: usize) -> Quad {
+    let width = N::value();
+    let mut masked = quad;
+    if comptime!(width == 1) {
+        #[unroll]
+        for i in 0..4usize {
+            masked.insert(i, select(at + i < cols, quad.extract(i), 0.0));
+        }
+    }
+    masked
+}
+
+/// The sum of four values.
+#[cube]
+pub(crate) fn sum_quad(quad: Quad) -> f32 {
+    (quad.extract(0usize) + quad.extract(1usize)) + (quad.extract(2usize) + quad.extract(3usize))
+}

@@ -1,0 +1,204 @@
+//! Every kernel of this crate in every form it is launched in, for checks that compile without a device.
+
+use std::sync::Arc;
+
+use cubecl::{
+    ir::{ElemType, IntKind},
+    prelude::*,
+    server::Handle,
+};
+
+use super::{
+    DEVICE_TYPES, FloatKind,
+    dequantize::{self, dequantize_kernel, narrow_kernel},
+    gather_rows::{self, gather_rows_kernel},
+    gemm::{GemmConfig, gemm_kernel},
+    gemv::{GemvConfig, gemv_kernel},
+    part::is_plain,
+};
+use crate::GgmlType;
+
+/// One kernel as it would be compiled.
+pub struct KernelEntry {
+    /// Operation, block type and form, for example `gemv/Q4_K/1 token, 4 rows, plane`.
+    pub name: String,
+    /// What a CubeCL compiler takes.
+    pub kernel: Box<dyn CubeKernel>,
+}
+
+/// Every kernel for a device with these properties; none is launched.
+///
+/// `placeholder` stands for every buffer: compiling needs the place of a buffer among the arguments, and not its memory.
+pub fn inventory(
+    properties: &Arc<DeviceProperties>,
+    target: &Arc<TargetProperties>,
+    placeholder: &Handle,
+) -> Vec<KernelEntry> {
+    let mut list = List {
+        placeholder,
+        properties,
+        target,
+        entries: Vec::new(),
+    };
+    for ty in DEVICE_TYPES {
+        // Rows of plain numbers may end inside a part, which is another form of each kernel.
+        for vector in if is_plain(ty) { vec![4, 1] } else { vec![4] } {
+            list.dequantize(ty, vector);
+            list.gather_rows(ty, vector);
+            list.gemv(ty, vector);
+            list.gemm(ty, vector);
+        }
+    }
+    list.narrow();
+    list.entries
+}
+
+struct List<'a> {
+    properties: &'a Arc<DeviceProperties>,
+    target: &'a Arc<TargetProperties>,
+    placeholder: &'a Handle,
+    entries: Vec<KernelEntry>,
+}
+
+impl List<'_> {
+    fn push(&mut self, name: String, kernel: impl CubeKernel) {
+        let kernel = Box::new(kernel);
+        self.entries.push(KernelEntry { name, kernel });
+    }
+
+    fn buffer(&self) -> BufferArg {
+        // SAFETY: the argument is never launched.
+        unsafe { BufferArg::from_raw_parts(self.placeholder.clone(), 1) }
+    }
+
+    fn dequantize(&mut self, ty: GgmlType, vector: usize) {
+        for (kind, vector) in [
+            (FloatKind::F32, vector),
+            (FloatKind::F16, 2),
+            (FloatKind::BF16, 2),
+        ] {
+            let kernel = dequantize_kernel::create_dummy_kernel(
+                self.properties.clone(),
+                self.target.clone(),
+                cubes(),
+                CubeDim::new_1d(dequantize::UNITS),
+                vector,
+                self.buffer(),
+                self.buffer(),
+                0,
+                1,
+                1,
+                0,
+                ty,
+                kind,
+            );
+            self.push(format!("dequantize/{ty}/{kind:?}, vector {vector}"), kernel);
+        }
+    }
+
+    fn narrow(&mut self) {
+        for kind in [FloatKind::F16, FloatKind::BF16] {
+            let kernel = narrow_kernel::create_dummy_kernel(
+                self.properties.clone(),
+                self.target.clone(),
+                cubes(),
+                CubeDim::new_1d(dequantize::UNITS),
+                self.buffer(),
+                self.buffer(),
+                kind,
+            );
+            self.push(format!("narrow/{kind:?}"), kernel);
+        }
+    }
+
+    fn gather_rows(&mut self, ty: GgmlType, vector: usize) {
+        let kernel = gather_rows_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(gather_rows::UNITS),
+            vector,
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            0,
+            1,
+            1,
+            1,
+            0,
+            1,
+            1,
+            0,
+            ty,
+            ElemType::Int(IntKind::I32),
+        );
+        self.push(format!("gather_rows/{ty}/vector {vector}"), kernel);
+    }
+
+    fn gemv(&mut self, ty: GgmlType, vector: usize) {
+        for plane in [false, true] {
+            for (rows, strip) in [(1, "short"), (4096, "long")] {
+                for tokens in [1, 2, 4, 8] {
+                    let config = GemvConfig::new(self.properties, ty, rows, tokens, plane);
+                    let kernel = gemv_kernel::create_dummy_kernel(
+                        self.properties.clone(),
+                        self.target.clone(),
+                        cubes(),
+                        config.cube_dim(),
+                        vector,
+                        self.buffer(),
+                        self.buffer(),
+                        self.buffer(),
+                        0,
+                        1,
+                        1,
+                        0,
+                        1,
+                        1,
+                        1,
+                        1,
+                        config,
+                    );
+                    let reduce = if config.uses_planes() {
+                        "plane"
+                    } else {
+                        "shared memory"
+                    };
+                    let form = format!("{tokens} tokens, {strip} strip, {reduce}, vector {vector}");
+                    self.push(format!("gemv/{ty}/{form}"), kernel);
+                }
+            }
+        }
+    }
+
+    fn gemm(&mut self, ty: GgmlType, vector: usize) {
+        for tokens in [16, 32] {
+            let config = GemmConfig::new(self.properties, ty, tokens);
+            let kernel = gemm_kernel::create_dummy_kernel(
+                self.properties.clone(),
+                self.target.clone(),
+                cubes(),
+                config.cube_dim(),
+                vector,
+                self.buffer(),
+                self.buffer(),
+                self.buffer(),
+                0,
+                1,
+                1,
+                0,
+                1,
+                1,
+                1,
+                1,
+                1,
+                config,
+            );
+            self.push(format!("gemm/{ty}/{tokens} tokens, vector {vector}"), kernel);
+        }
+    }
+}
+
+fn cubes() -> CubeCount {
+    CubeCount::Static(1, 1, 1)
+}
