@@ -7,6 +7,7 @@
 //!
 //! This crate knows neither files nor models.
 
+pub mod cpu;
 mod ggml_type;
 
 pub use ggml_type::GgmlType;
