@@ -8,6 +8,7 @@
 //! This crate knows neither files nor models.
 
 pub mod blocks;
+pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
 mod ggml_type;

@@ -1,0 +1,75 @@
+//! Sharing an operation among the threads of rayon's pool.
+//!
+//! Work is cut into about four tasks per thread and stolen, so a thread that loses its core to another process delays
+//! one task and not all; operations below [`MIN_TASK_NS`] run on the calling thread, since waking another costs more.
+
+use std::ops::Range;
+
+/// Work worth a task of its own, in nanoseconds.
+const MIN_TASK_NS: usize = 20_000;
+
+/// How many of `n` items, `ns` nanoseconds each, make one task.
+pub(crate) fn items_per_task(n: usize, ns: f64) -> usize {
+    let threads = rayon::current_num_threads();
+    if threads == 1 {
+        return n.max(1);
+    }
+    let least = (MIN_TASK_NS as f64 / ns).ceil() as usize;
+    n.div_ceil(4 * threads).max(least).max(1)
+}
+
+/// Calls `f` on ranges covering `0..n`, at most `per_task` long, possibly at the same time.
+pub(crate) fn for_each_range(n: usize, per_task: usize, f: &(impl Fn(Range<usize>) + Sync)) {
+    fn go(range: Range<usize>, per_task: usize, f: &(impl Fn(Range<usize>) + Sync)) {
+        let tasks = range.len().div_ceil(per_task);
+        if tasks <= 1 {
+            return f(range);
+        }
+        let mid = range.start + tasks / 2 * per_task;
+        let (a, b) = (range.start..mid, mid..range.end);
+        rayon::join(|| go(a, per_task, f), || go(b, per_task, f));
+    }
+    if n > 0 {
+        go(0..n, per_task.max(1), f);
+    }
+}
+
+/// A pointer that tasks writing disjoint parts may share.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMut<T>(*mut T);
+
+// SAFETY: a `SharedMut` only hands out the pointer; whoever dereferences it promises that no two tasks touch the same
+// element.
+unsafe impl<T: Send> Send for SharedMut<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedMut<T> {}
+
+impl<T> SharedMut<T> {
+    pub(crate) fn new(slice: &mut [T]) -> Self {
+        Self(slice.as_mut_ptr())
+    }
+
+    pub(crate) fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn ranges_cover_everything_once() {
+        for (n, per_task) in [(0, 3), (1, 1), (7, 3), (9, 3), (100, 1), (5, 100)] {
+            let seen = Mutex::new(vec![0; n]);
+            for_each_range(n, per_task, &|r: Range<usize>| {
+                assert!(r.len() <= per_task && !r.is_empty());
+                for i in r {
+                    seen.lock().unwrap()[i] += 1;
+                }
+            });
+            assert_eq!(seen.into_inner().unwrap(), vec![1; n], "{n} by {per_task}");
+        }
+    }
+}
