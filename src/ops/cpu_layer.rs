@@ -1,0 +1,159 @@
+//! The fused layer operations on host slices.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::TensorMetadata;
+use burn::tensor::{DType, Shape};
+use burn_gguf_kernels::cpu::{self, KvView, RopePairing, RopeTable, ShapeError};
+
+use super::cpu::{HostBackend, float};
+use super::layer::{AttentionParams, GluActivation, RopeStyle};
+use super::reference;
+
+fn checked<T>(result: Result<T, ShapeError>) -> T {
+    result.unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Whether the fused kernels serve these operands: they compute in f32.
+fn all_f32<B: HostBackend>(tensors: &[&FloatTensor<B>]) -> bool {
+    tensors.iter().all(|t| t.dtype() == DType::F32)
+}
+
+pub(super) fn rms_norm<B: HostBackend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    eps: f32,
+) -> FloatTensor<B> {
+    if !all_f32::<B>(&[&x, &weight]) {
+        return reference::rms_norm::<B>(x, weight, eps);
+    }
+    let (shape, device) = (x.shape(), x.device());
+    let mut out = vec![0f32; shape.num_elements()];
+    B::with_f32(&x, |x| {
+        B::with_f32(&weight, |w| {
+            checked(cpu::rms_norm(x, w.len(), Some(w), eps, &mut out));
+        })
+    });
+    float::<B>(out, shape, &device)
+}
+
+pub(super) fn rope<B: HostBackend>(
+    x: FloatTensor<B>,
+    cos: FloatTensor<B>,
+    sin: FloatTensor<B>,
+    style: RopeStyle,
+) -> FloatTensor<B> {
+    if !all_f32::<B>(&[&x, &cos, &sin]) {
+        return reference::rope::<B>(x, cos, sin, style);
+    }
+    let (shape, device) = (x.shape(), x.device());
+    let [batch, seq, heads, dim] = dims4(&shape);
+    let half = cos.shape()[1];
+    let pairing = match style {
+        RopeStyle::Neox => RopePairing::Neox,
+        RopeStyle::Norm => RopePairing::Norm,
+    };
+    let table = B::with_f32(&cos, |cos| {
+        B::with_f32(&sin, |sin| checked(RopeTable::from_cos_sin(cos, sin, half, pairing)))
+    });
+    let mut values = B::into_vec(x);
+    for item in values.chunks_mut((seq * heads * dim).max(1)).take(batch) {
+        checked(table.apply(item, heads, dim));
+    }
+    float::<B>(values, shape, &device)
+}
+
+pub(super) fn glu<B: HostBackend>(
+    gate: FloatTensor<B>,
+    up: FloatTensor<B>,
+    activation: GluActivation,
+) -> FloatTensor<B> {
+    if !all_f32::<B>(&[&gate, &up]) {
+        return reference::glu::<B>(gate, up, activation);
+    }
+    let (shape, device) = (gate.shape(), gate.device());
+    let mut out = vec![0f32; shape.num_elements()];
+    B::with_f32(&gate, |gate| {
+        B::with_f32(&up, |up| {
+            checked(match activation {
+                GluActivation::Silu => cpu::swiglu(gate, up, &mut out),
+                GluActivation::GeluTanh => cpu::geglu_tanh(gate, up, &mut out),
+            });
+        })
+    });
+    float::<B>(out, shape, &device)
+}
+
+pub(super) fn cache_append<B: HostBackend>(
+    cache: FloatTensor<B>,
+    rows: FloatTensor<B>,
+    position: usize,
+) -> FloatTensor<B> {
+    let [batch, _, heads, dim] = dims4(&rows.shape());
+    let capacity = cache.shape()[2];
+    // One batch item is one cache of the kernel's.
+    if batch != 1 || !all_f32::<B>(&[&rows]) {
+        return reference::cache_append::<B>(cache, rows, position);
+    }
+    B::with_f32(&rows, |x| {
+        B::edit_cache(cache, |view| {
+            checked(cpu::append_kv(view, heads, capacity, dim, position, x));
+        })
+    })
+    .unwrap_or_else(|cache| reference::cache_append::<B>(cache, rows, position))
+}
+
+pub(super) fn attention<B: HostBackend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    v: FloatTensor<B>,
+    params: AttentionParams,
+) -> FloatTensor<B> {
+    let served = all_f32::<B>(&[&q])
+        && [&k, &v].iter().all(|t| matches!(t.dtype(), DType::F32 | DType::F16));
+    if !served {
+        return reference::attention::<B>(q, k, v, params);
+    }
+    let (shape, device) = (q.shape(), q.device());
+    let [batch, seq, heads, dim] = dims4(&shape);
+    let [_, kv_heads, capacity, _] = dims4(&k.shape());
+    let kernel = cpu::AttentionParams {
+        heads,
+        kv_heads,
+        head_dim: dim,
+        capacity,
+        len: params.len,
+        scale: params.scale,
+        causal: params.causal,
+        window: params.window,
+        softcap: params.softcap,
+    };
+    let (q_len, kv_len) = (seq * heads * dim, kv_heads * capacity * dim);
+    let mut out = vec![0f32; shape.num_elements()];
+    B::with_f32(&q, |q| {
+        B::with_cache(&k, |k| {
+            B::with_cache(&v, |v| {
+                for (i, out) in out.chunks_mut(q_len.max(1)).enumerate().take(batch) {
+                    let q = &q[i * q_len..][..q_len];
+                    let (k, v) = (item(k, i, kv_len), item(v, i, kv_len));
+                    checked(cpu::attention(q, k, v, &kernel, out));
+                }
+            });
+        });
+    });
+    float::<B>(out, shape, &device)
+}
+
+fn item(cache: KvView<'_>, index: usize, len: usize) -> KvView<'_> {
+    let range = index * len..(index + 1) * len;
+    match cache {
+        KvView::F32(s) => KvView::F32(&s[range]),
+        KvView::F16(s) => KvView::F16(&s[range]),
+    }
+}
+
+fn dims4(shape: &Shape) -> [usize; 4] {
+    shape
+        .as_slice()
+        .try_into()
+        .unwrap_or_else(|_| panic!("expected 4 dimensions, found {shape:?}"))
+}
