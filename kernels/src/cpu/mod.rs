@@ -11,11 +11,13 @@ mod split;
 mod testing;
 mod vector;
 
+mod attention;
 mod glu;
 mod kv_cache;
 mod rms_norm;
 mod rope;
 
+pub use attention::{AttentionParams, AttentionShape, attention};
 pub use glu::{geglu_tanh, swiglu};
 pub use isa::Isa;
 pub use kv_cache::{KvView, KvViewMut, append_kv};

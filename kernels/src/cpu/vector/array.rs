@@ -132,6 +132,11 @@ impl Vector for F32x8Array {
     }
 
     #[inline(always)]
+    fn reduce_max(self) -> f32 {
+        self.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    #[inline(always)]
     fn reduce_add4(v: [Self; 4]) -> [f32; 4] {
         v.map(Self::reduce_add)
     }

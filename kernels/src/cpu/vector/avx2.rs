@@ -155,6 +155,18 @@ impl Vector for F32x8 {
     }
 
     #[inline(always)]
+    fn reduce_max(self) -> f32 {
+        op!({
+            let v = _mm_max_ps(
+                _mm256_castps256_ps128(self.0),
+                _mm256_extractf128_ps::<1>(self.0),
+            );
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
+
+    #[inline(always)]
     fn reduce_add4(v: [Self; 4]) -> [f32; 4] {
         op!({
             let ab = _mm256_hadd_ps(v[0].0, v[1].0);

@@ -153,6 +153,11 @@ impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    fn reduce_max(self) -> f32 {
+        op!(_mm512_reduce_max_ps(self.0))
+    }
+
+    #[inline(always)]
     fn reduce_add4(v: [Self; 4]) -> [f32; 4] {
         op!({
             let ab = _mm256_hadd_ps(fold(v[0]), fold(v[1]));

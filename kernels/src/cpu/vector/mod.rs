@@ -85,6 +85,8 @@ pub(crate) trait Vector: Copy {
 
     fn reduce_add(self) -> f32;
 
+    fn reduce_max(self) -> f32;
+
     /// The four sums over lanes of four registers.
     fn reduce_add4(v: [Self; 4]) -> [f32; 4];
 
@@ -125,6 +127,9 @@ pub(crate) trait Element: Copy + Send + Sync {
 
     /// The value nearest to `x`.
     fn from_f32(x: f32) -> Self;
+
+    /// The slice itself where this is `f32`.
+    fn as_f32(x: &[Self]) -> Option<&[f32]>;
 }
 
 impl Element for f32 {
@@ -149,6 +154,11 @@ impl Element for f32 {
     #[inline(always)]
     fn from_f32(x: f32) -> f32 {
         x
+    }
+
+    #[inline(always)]
+    fn as_f32(x: &[f32]) -> Option<&[f32]> {
+        Some(x)
     }
 }
 
@@ -178,6 +188,11 @@ impl Element for f16 {
     #[inline(always)]
     fn from_f32(x: f32) -> f16 {
         f16::from_f32(x)
+    }
+
+    #[inline(always)]
+    fn as_f32(_: &[f16]) -> Option<&[f32]> {
+        None
     }
 }
 
