@@ -10,7 +10,8 @@ pub mod ops;
 pub mod store;
 mod tensor;
 
-pub use burn_gguf_kernels::{Arithmetic, GgmlType};
+pub use burn_gguf_kernels::GgmlType;
+pub use burn_gguf_kernels::cpu::Arithmetic;
 pub use error::{LoadError, TensorError};
 pub use layout::GgmlLayout;
 pub use tensor::{GgmlPrimitive, GgmlTensor, computable_types};

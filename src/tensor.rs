@@ -6,7 +6,8 @@ use burn::tensor::{
     AllocationProperty, Bytes, DType, Device, FloatDType, Int, Shape, Tensor, TensorData,
 };
 use burn_gguf_kernels::blocks::IMPLEMENTED;
-use burn_gguf_kernels::{Arithmetic, GgmlType};
+use burn_gguf_kernels::GgmlType;
+use burn_gguf_kernels::cpu::Arithmetic;
 
 use crate::device::ensure_supported;
 use crate::error::{LoadError, TensorError};

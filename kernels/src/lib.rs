@@ -2,7 +2,7 @@
 //!
 //! - [`GgmlType`]: the table of all ggml tensor types.
 //! - [`blocks`]: one file per block type (layout, scalar code, CubeCL unpacking).
-//! - `cpu`: SIMD operations on the CPU.
+//! - [`cpu`]: SIMD operations on the CPU.
 //! - `cube`: CubeCL operations, one source for every GPU runtime (feature `cube`).
 //!
 //! This crate knows neither files nor models.

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
-use burn_gguf_kernels::Arithmetic;
+use burn_gguf_kernels::cpu::Arithmetic;
 
 use super::param::GgmlParam;
 use crate::tensor::GgmlTensor;

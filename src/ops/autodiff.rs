@@ -8,7 +8,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, Backend, TensorMetadata};
 use burn::tensor::{FloatDType, Shape};
-use burn_gguf_kernels::Arithmetic;
+use burn_gguf_kernels::cpu::Arithmetic;
 
 use super::ggml::{GgmlOps, input_rows};
 use super::layer::LayerOps;

@@ -3,7 +3,7 @@
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, read_sync};
 use burn::tensor::{DType, FloatDType, Shape, TensorData};
-use burn_gguf_kernels::{Arithmetic, cpu, cpu::Matrix};
+use burn_gguf_kernels::cpu::{self, Arithmetic, KvView, KvViewMut, Matrix};
 use half::{bf16, f16};
 
 use super::ggml::{check_dequantize_dtype, input_rows, linear_shape, to_f32};
@@ -20,11 +20,28 @@ pub(super) trait HostBackend: Backend {
 
     /// Lends the values of an F32 tensor in row-major order, copying only if it is not contiguous.
     fn with_f32<R>(tensor: &FloatTensor<Self>, f: impl FnOnce(&[f32]) -> R) -> R;
+
+    /// Lends the values of a contiguous F32 or F16 cache, without a copy.
+    fn with_cache<R>(cache: &FloatTensor<Self>, f: impl FnOnce(KvView<'_>) -> R) -> R;
+
+    /// Writes into a cache of one handle in place, or hands it back untouched where it is shared.
+    fn edit_cache(
+        cache: FloatTensor<Self>,
+        f: impl FnOnce(KvViewMut<'_>),
+    ) -> Result<FloatTensor<Self>, FloatTensor<Self>>;
+
+    /// The values of an F32 tensor in row-major order, its own storage where it is the only handle to it.
+    fn into_vec(tensor: FloatTensor<Self>) -> Vec<f32> {
+        read_sync(Self::float_into_data(tensor))
+            .expect("host memory can be read")
+            .try_into_vec()
+            .expect("the caller checked for F32")
+    }
 }
 
 fn matrix<'a>(layout: &GgmlLayout, words: &'a [u32]) -> Matrix<'a> {
     Matrix {
-        ggml_type: layout.ggml_type(),
+        ty: layout.ggml_type(),
         bytes: &bytemuck::cast_slice(words)[..layout.byte_len()],
         rows: layout.total_rows(),
         cols: layout.cols(),
@@ -44,7 +61,7 @@ pub(super) fn dequantize<B: HostBackend>(
     let mut values = vec![0f32; layout.num_values()];
     B::with_words(&weight.words, |words| {
         let m = matrix(&layout, words);
-        cpu::dequantize(m.ggml_type, m.bytes, &mut values).expect(CHECKED);
+        cpu::dequantize(m.ty, m.bytes, &mut values).expect(CHECKED);
     });
     let shape = Shape::new([layout.total_rows(), layout.cols()]);
     let data = match dtype {
@@ -132,7 +149,7 @@ pub(super) fn gather_rows<B: HostBackend>(
     let mut out = vec![0f32; ids.len() * layout.cols()];
     B::with_words(&weight.words, |words| {
         let m = matrix(&layout, words);
-        cpu::gather_rows(m.ggml_type, m.bytes, layout.cols(), &ids, &mut out).expect(CHECKED);
+        cpu::gather_rows(m.ty, m.bytes, layout.cols(), &ids, &mut out).expect(CHECKED);
     });
     float::<B>(
         out,
@@ -144,6 +161,50 @@ pub(super) fn gather_rows<B: HostBackend>(
 /// Implements the extension traits of a [`HostBackend`] with the shared functions.
 macro_rules! impl_cpu_ops {
     ($backend:ty) => {
+        impl $crate::ops::LayerOps for $backend {
+            fn layer_rms_norm(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                eps: f32,
+            ) -> FloatTensor<Self> {
+                cpu_layer::rms_norm::<Self>(x, weight, eps)
+            }
+
+            fn layer_rope(
+                x: FloatTensor<Self>,
+                cos: FloatTensor<Self>,
+                sin: FloatTensor<Self>,
+                style: RopeStyle,
+            ) -> FloatTensor<Self> {
+                cpu_layer::rope::<Self>(x, cos, sin, style)
+            }
+
+            fn layer_glu(
+                gate: FloatTensor<Self>,
+                up: FloatTensor<Self>,
+                activation: GluActivation,
+            ) -> FloatTensor<Self> {
+                cpu_layer::glu::<Self>(gate, up, activation)
+            }
+
+            fn layer_cache_append(
+                cache: FloatTensor<Self>,
+                rows: FloatTensor<Self>,
+                position: usize,
+            ) -> FloatTensor<Self> {
+                cpu_layer::cache_append::<Self>(cache, rows, position)
+            }
+
+            fn layer_attention(
+                q: FloatTensor<Self>,
+                k: FloatTensor<Self>,
+                v: FloatTensor<Self>,
+                params: AttentionParams,
+            ) -> FloatTensor<Self> {
+                cpu_layer::attention::<Self>(q, k, v, params)
+            }
+        }
+
         impl $crate::ops::GgmlOps for $backend {
             fn ggml_dequantize(
                 weight: GgmlPrimitive<Self>,

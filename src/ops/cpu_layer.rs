@@ -116,12 +116,15 @@ pub(super) fn attention<B: HostBackend>(
     let (shape, device) = (q.shape(), q.device());
     let [batch, seq, heads, dim] = dims4(&shape);
     let [_, kv_heads, capacity, _] = dims4(&k.shape());
-    let kernel = cpu::AttentionParams {
-        heads,
-        kv_heads,
+    let sizes = cpu::AttentionShape {
+        tokens: seq,
+        n_heads: heads,
+        n_kv_heads: kv_heads,
         head_dim: dim,
         capacity,
         len: params.len,
+    };
+    let kernel = cpu::AttentionParams {
         scale: params.scale,
         causal: params.causal,
         window: params.window,
@@ -135,7 +138,7 @@ pub(super) fn attention<B: HostBackend>(
                 for (i, out) in out.chunks_mut(q_len.max(1)).enumerate().take(batch) {
                     let q = &q[i * q_len..][..q_len];
                     let (k, v) = (item(k, i, kv_len), item(v, i, kv_len));
-                    checked(cpu::attention(q, k, v, &kernel, out));
+                    checked(cpu::attention(q, k, v, &sizes, &kernel, out));
                 }
             });
         });

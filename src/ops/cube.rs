@@ -6,7 +6,7 @@ use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_gguf_kernels::Arithmetic;
+use burn_gguf_kernels::cpu::Arithmetic;
 use burn_gguf_kernels::cube::{self, CubeError, CubeMatrix, FloatKind};
 use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;

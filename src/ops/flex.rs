@@ -3,11 +3,12 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::tensor::FloatDType;
-use burn_gguf_kernels::Arithmetic;
+use burn::tensor::{DType, FloatDType};
+use burn_gguf_kernels::cpu::{Arithmetic, KvView, KvViewMut};
 
 use super::cpu::{self, HostBackend, impl_cpu_ops};
-use super::layer::LayerOps;
+use super::cpu_layer;
+use super::layer::{AttentionParams, GluActivation, RopeStyle};
 use crate::tensor::GgmlPrimitive;
 
 impl HostBackend for Flex {
@@ -24,8 +25,34 @@ impl HostBackend for Flex {
             None => f(tensor.to_contiguous().storage::<f32>()),
         }
     }
+
+    fn with_cache<R>(cache: &FlexTensor, f: impl FnOnce(KvView<'_>) -> R) -> R {
+        match cache.dtype() {
+            DType::F16 => match cache.as_slice::<half::f16>() {
+                Some(slice) => f(KvView::F16(slice)),
+                None => f(KvView::F16(cache.to_contiguous().storage())),
+            },
+            _ => Self::with_f32(cache, |slice| f(KvView::F32(slice))),
+        }
+    }
+
+    fn edit_cache(
+        mut cache: FlexTensor,
+        f: impl FnOnce(KvViewMut<'_>),
+    ) -> Result<FlexTensor, FlexTensor> {
+        let whole = cache.layout().is_contiguous()
+            && cache.layout().start_offset() == 0
+            && cache.bytes().len() == cache.layout().num_elements() * cache.dtype().size();
+        if !whole || !cache.is_unique() {
+            return Err(cache);
+        }
+        match cache.dtype() {
+            DType::F32 => f(KvViewMut::F32(cache.storage_mut::<f32>())),
+            DType::F16 => f(KvViewMut::F16(cache.storage_mut::<half::f16>())),
+            _ => return Err(cache),
+        }
+        Ok(cache)
+    }
 }
 
 impl_cpu_ops!(Flex);
-
-impl LayerOps for Flex {}

@@ -5,7 +5,7 @@ use burn::backend::{Backend, TensorMetadata, backend_extension};
 #[cfg(feature = "fusion")]
 use burn::tensor::DType;
 use burn::tensor::{FloatDType, Shape};
-use burn_gguf_kernels::Arithmetic;
+use burn_gguf_kernels::cpu::Arithmetic;
 
 use crate::tensor::GgmlPrimitive;
 

@@ -4,7 +4,10 @@
 
 #[cfg(feature = "autodiff")]
 mod autodiff;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
 mod cpu;
+#[cfg(any(feature = "flex", feature = "ndarray"))]
+mod cpu_layer;
 #[cfg(feature = "cube")]
 mod cube;
 #[cfg(feature = "flex")]

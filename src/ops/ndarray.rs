@@ -3,13 +3,14 @@
 #![allow(deprecated)] // The backend is deprecated upstream; people still use it.
 
 use burn::backend::NdArray;
-use burn::backend::ndarray::NdArrayTensor;
+use burn::backend::ndarray::{NdArrayStorage, NdArrayTensor};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::FloatDType;
-use burn_gguf_kernels::Arithmetic;
+use burn_gguf_kernels::cpu::{Arithmetic, KvView, KvViewMut};
 
 use super::cpu::{self, HostBackend, impl_cpu_ops};
-use super::layer::LayerOps;
+use super::cpu_layer;
+use super::layer::{AttentionParams, GluActivation, RopeStyle};
 use crate::tensor::GgmlPrimitive;
 
 impl HostBackend for NdArray {
@@ -36,8 +37,28 @@ impl HostBackend for NdArray {
             other => panic!("expected an F32 tensor, found {other:?}"),
         }
     }
+
+    fn with_cache<R>(cache: &NdArrayTensor, f: impl FnOnce(KvView<'_>) -> R) -> R {
+        Self::with_f32(cache, |slice| f(KvView::F32(slice)))
+    }
+
+    fn edit_cache(
+        cache: NdArrayTensor,
+        f: impl FnOnce(KvViewMut<'_>),
+    ) -> Result<NdArrayTensor, NdArrayTensor> {
+        match cache {
+            NdArrayTensor::F32(NdArrayStorage::Owned(mut array)) if array.is_unique() => {
+                match array.as_slice_mut() {
+                    Some(slice) => {
+                        f(KvViewMut::F32(slice));
+                        Ok(NdArrayTensor::F32(NdArrayStorage::Owned(array)))
+                    }
+                    None => Err(NdArrayTensor::F32(NdArrayStorage::Owned(array))),
+                }
+            }
+            other => Err(other),
+        }
+    }
 }
 
 impl_cpu_ops!(NdArray);
-
-impl LayerOps for NdArray {}

@@ -15,7 +15,7 @@ use super::vector::{Kernel, Vector, dispatch};
 /// # Errors
 /// When the slices differ in length.
 pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeError> {
-    glu::<Silu>(Isa::detect(), gate, up, out)
+    glu::<Silu>(Isa::current(), gate, up, out)
 }
 
 /// `out = gelu(gate) * up`, element by element, with GELU's tanh approximation
@@ -26,7 +26,7 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeErro
 /// # Errors
 /// When the slices differ in length.
 pub fn geglu_tanh(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeError> {
-    glu::<GeluTanh>(Isa::detect(), gate, up, out)
+    glu::<GeluTanh>(Isa::current(), gate, up, out)
 }
 
 trait Activation {

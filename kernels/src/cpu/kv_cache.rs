@@ -53,7 +53,7 @@ pub fn append_kv(
     pos: usize,
     x: &[f32],
 ) -> Result<(), ShapeError> {
-    append_kv_with(Isa::detect(), cache, n_kv_heads, capacity, head_dim, pos, x)
+    append_kv_with(Isa::current(), cache, n_kv_heads, capacity, head_dim, pos, x)
 }
 
 pub(crate) fn append_kv_with(

@@ -94,6 +94,36 @@ impl RopeTable {
         }
     }
 
+    /// The table of given cosines and sines, `[tokens, half]` each.
+    ///
+    /// # Errors
+    /// When the two differ in length, or `half` does not divide it.
+    pub fn from_cos_sin(
+        cos: &[f32],
+        sin: &[f32],
+        half: usize,
+        pairing: RopePairing,
+    ) -> Result<RopeTable, ShapeError> {
+        positive("half", half)?;
+        let tokens = cos.len() / half;
+        shape_error::check("cos", cos.len(), &[tokens, half])?;
+        shape_error::check("sin", sin.len(), &[tokens, half])?;
+        let (cos, sin) = match pairing {
+            RopePairing::Neox => (cos.to_vec(), sin.to_vec()),
+            RopePairing::Norm => (
+                cos.iter().flat_map(|&c| [c, c]).collect(),
+                sin.iter().flat_map(|&s| [-s, s]).collect(),
+            ),
+        };
+        Ok(RopeTable {
+            pairing,
+            tokens,
+            n_rot: 2 * half,
+            cos,
+            sin,
+        })
+    }
+
     /// Tokens the table is for.
     pub fn tokens(&self) -> usize {
         self.tokens
@@ -109,7 +139,7 @@ impl RopeTable {
     /// # Errors
     /// When `x` has another shape, or a head is smaller than `n_rot`.
     pub fn apply(&self, x: &mut [f32], heads: usize, head_dim: usize) -> Result<(), ShapeError> {
-        self.apply_with(Isa::detect(), x, heads, head_dim)
+        self.apply_with(Isa::current(), x, heads, head_dim)
     }
 
     pub(crate) fn apply_with(

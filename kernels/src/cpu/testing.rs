@@ -60,8 +60,8 @@ pub(crate) fn assert_close(got: &[f32], expect: &[f64], tolerance: Tolerance, wh
 
 /// The ISAs this CPU has, narrowest first.
 pub(crate) fn isas() -> Vec<Isa> {
-    let all = [Isa::Scalar, Isa::Avx2, Isa::Avx512];
-    let best = Isa::detect();
+    let all = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni];
+    let best = Isa::current();
     for isa in all.iter().filter(|&&isa| isa > best) {
         eprintln!("skipped: {isa:?}, not on this CPU");
     }

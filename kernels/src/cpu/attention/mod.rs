@@ -71,7 +71,7 @@ pub fn attention(
     params: &AttentionParams,
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
-    attention_with(Isa::detect(), None, q, k, v, shape, params, out)
+    attention_with(Isa::current(), None, q, k, v, shape, params, out)
 }
 
 /// Which kernel to use, for tests; chosen by the number of rows otherwise.

@@ -208,7 +208,7 @@ pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) {
     match isa {
         // SAFETY: an `Isa` above `Scalar` is only ever obtained by detection.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { run_avx512(kernel) },
+        Isa::Avx512Vnni => unsafe { run_avx512(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { run_avx2(kernel) },
