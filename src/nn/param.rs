@@ -185,10 +185,10 @@ impl Module for GgmlParam {
     fn map<Mapper: ModuleMapper>(self, mapper: &mut Mapper) -> Self {
         // The layout first: a loader learns from it which shape is wanted.
         mapper.enter_module(LAYOUT_FIELD, GGML_PARAM);
-        let layout = self.layout.clone().map(mapper);
+        let layout = Module::map(self.layout.clone(), mapper);
         mapper.exit_module(LAYOUT_FIELD, GGML_PARAM);
         mapper.enter_module(WORDS_FIELD, GGML_PARAM);
-        let words = self.words.clone().map(mapper);
+        let words = Module::map(self.words.clone(), mapper);
         mapper.exit_module(WORDS_FIELD, GGML_PARAM);
         self.rebuild(words, layout)
     }

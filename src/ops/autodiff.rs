@@ -1,6 +1,5 @@
 //! Gradients: they flow to the activations; block-quantized weights are frozen.
 
-use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -65,19 +64,12 @@ impl<B: GgmlOps, C: CheckpointStrategy> GgmlOps for Autodiff<B, C> {
         }
 
         let weight = inner(weight);
-        let shape = x.primitive.shape();
-        match Linear
-            .prepare::<C>([x.node()])
-            .compute_bound()
-            .stateful()
-        {
-            OpsKind::Tracked(prep) => {
-                let y = B::ggml_linear(x.primitive, weight.clone(), arithmetic);
-                prep.finish((weight, shape), y)
-            }
-            OpsKind::UnTracked(prep) => {
-                prep.finish(B::ggml_linear(x.primitive, weight, arithmetic))
-            }
+        let shape = x.primitive().shape();
+        let node = x.node();
+        let y = B::ggml_linear(x.into_primitive(), weight.clone(), arithmetic);
+        match Linear.prepare::<C>([node]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((weight, shape), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }
 

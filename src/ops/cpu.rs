@@ -137,15 +137,10 @@ pub(super) fn gather_rows<B: HostBackend>(
     let layout = weight.layout;
     let rows = layout.total_rows();
     let ids = read_sync(B::int_into_data(ids)).expect("host memory can be read");
-    let ids: Vec<u32> = ids
-        .iter::<i64>()
-        .map(|id| {
-            u32::try_from(id)
-                .ok()
-                .filter(|&id| (id as usize) < rows)
-                .unwrap_or_else(|| panic!("gather_rows: id {id} is not below {rows}"))
-        })
-        .collect();
+    let ids: Vec<i64> = ids.iter::<i64>().collect();
+    if let Some(id) = ids.iter().find(|&&id| id < 0 || id as usize >= rows) {
+        panic!("gather_rows: id {id} is not below {rows}");
+    }
     let mut out = vec![0f32; ids.len() * layout.cols()];
     B::with_words(&weight.words, |words| {
         let m = matrix(&layout, words);

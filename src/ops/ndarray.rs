@@ -3,7 +3,7 @@
 #![allow(deprecated)] // The backend is deprecated upstream; people still use it.
 
 use burn::backend::NdArray;
-use burn::backend::ndarray::{NdArrayStorage, NdArrayTensor};
+use burn::backend::ndarray::NdArrayTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::FloatDType;
 use burn_gguf_kernels::cpu::{Arithmetic, KvView, KvViewMut};
@@ -46,17 +46,20 @@ impl HostBackend for NdArray {
         cache: NdArrayTensor,
         f: impl FnOnce(KvViewMut<'_>),
     ) -> Result<NdArrayTensor, NdArrayTensor> {
-        match cache {
-            NdArrayTensor::F32(NdArrayStorage::Owned(mut array)) if array.is_unique() => {
-                match array.as_slice_mut() {
-                    Some(slice) => {
-                        f(KvViewMut::F32(slice));
-                        Ok(NdArrayTensor::F32(NdArrayStorage::Owned(array)))
-                    }
-                    None => Err(NdArrayTensor::F32(NdArrayStorage::Owned(array))),
-                }
+        // The storage is private upstream: a shared handle is how to reach it.
+        let NdArrayTensor::F32(storage) = cache else {
+            return Err(cache);
+        };
+        if !storage.is_unique() {
+            return Err(NdArrayTensor::F32(storage));
+        }
+        let mut array = storage.into_shared();
+        match array.as_slice_mut() {
+            Some(slice) => {
+                f(KvViewMut::F32(slice));
+                Ok(array.into())
             }
-            other => Err(other),
+            None => Err(array.into()),
         }
     }
 }

@@ -24,12 +24,13 @@ pub struct Matrix<'a> {
 }
 
 /// How to multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Weights decoded to `f32` and multiplied in `f32`.
     Exact,
     /// Activations rounded to 8 bits per 32 values, products in integers. About 1e-5 of the output's energy is lost
     /// (NMSE). Types of plain numbers are multiplied in `f32` here too.
+    #[default]
     Fast,
 }
 
