@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn_gguf::gguf::Gguf;
-use burn_gguf_models::tokenizer::{DecodeStream, Tokenizer};
+use burn_gguf_models::tokenizer::{DecodeStream, Tokenizer, TokenizerError};
 use serde_json::Value;
 
 fn workspace() -> PathBuf {
@@ -38,28 +38,49 @@ fn vocabulary(name: &str) -> Result<PathBuf, String> {
             places
         }
     };
-    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        format!("skipped: {name}: no vocabulary at {}", looked.join(" or "))
-    })
+    candidates
+        .iter()
+        .find(|path| path.is_file())
+        .cloned()
+        .ok_or_else(|| {
+            let looked: Vec<_> = candidates
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            format!("skipped: {name}: no vocabulary at {}", looked.join(" or "))
+        })
 }
 
 fn hex(value: &Value) -> Vec<u8> {
     let digits = value.as_str().expect("a hex string");
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
+    value
+        .as_array()
+        .expect("ids")
+        .iter()
+        .map(|id| id.as_u64().expect("an id") as u32)
+        .collect()
 }
 
 /// What a case's list of failures is called when it is not empty.
 struct Report(Vec<String>);
 
 impl Report {
-    fn check<T: PartialEq + std::fmt::Debug>(&mut self, what: impl Fn() -> String, got: T, expected: T) {
+    fn check<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: impl Fn() -> String,
+        got: T,
+        expected: T,
+    ) {
         if got != expected {
-            self.0.push(format!("{}: {got:?}, expected {expected:?}", what()));
+            self.0
+                .push(format!("{}: {got:?}, expected {expected:?}", what()));
         }
     }
 }
@@ -86,15 +107,31 @@ fn run(name: &str) -> Option<Report> {
     let mut report = Report(Vec::new());
 
     let id = |key: &str| case[key].as_i64().and_then(|id| u32::try_from(id).ok());
-    report.check(|| "vocab".into(), tokenizer.vocab_size() as u64, case["vocab"].as_u64().unwrap());
+    report.check(
+        || "vocab".into(),
+        tokenizer.vocab_size() as u64,
+        case["vocab"].as_u64().unwrap(),
+    );
     report.check(|| "bos".into(), tokenizer.bos(), id("bos"));
     report.check(|| "eos".into(), tokenizer.eos(), id("eos"));
     report.check(|| "eot".into(), tokenizer.eot(), id("eot"));
-    report.check(|| "add_bos".into(), tokenizer.adds_bos(), case["add_bos"].as_bool().unwrap());
-    report.check(|| "add_eos".into(), tokenizer.adds_eos(), case["add_eos"].as_bool().unwrap());
+    report.check(
+        || "add_bos".into(),
+        tokenizer.adds_bos(),
+        case["add_bos"].as_bool().unwrap(),
+    );
+    report.check(
+        || "add_eos".into(),
+        tokenizer.adds_eos(),
+        case["add_eos"].as_bool().unwrap(),
+    );
     let mut ends = ids(&case["eog"]);
     ends.sort_unstable();
-    report.check(|| "eog".into(), tokenizer.special().end_of_generation.clone(), ends.clone());
+    report.check(
+        || "eog".into(),
+        tokenizer.special().end_of_generation.clone(),
+        ends.clone(),
+    );
     assert!(ends.iter().all(|&id| tokenizer.is_end_of_generation(id)));
 
     let mut encoded = 0;
@@ -108,7 +145,11 @@ fn run(name: &str) -> Option<Report> {
         ] {
             let expected = entry.get(key).unwrap_or(&entry["ids"]);
             let what = || format!("encode {} {key}", entry["name"]);
-            report.check(what, tokenizer.encode(&bytes, add, parse).unwrap(), ids(expected));
+            report.check(
+                what,
+                tokenizer.encode(&bytes, add, parse).unwrap(),
+                ids(expected),
+            );
             encoded += 1;
         }
     }
@@ -125,11 +166,19 @@ fn run(name: &str) -> Option<Report> {
         for (key, special) in [("hex", false), ("hex_unparse_special", true)] {
             let expected = hex(entry.get(key).unwrap_or(&entry["hex"]));
             let got = tokenizer.decode_bytes(&list, special).unwrap();
-            report.check(|| format!("decode {index} {key}"), solid(got.clone()), solid(expected));
+            report.check(
+                || format!("decode {index} {key}"),
+                solid(got.clone()),
+                solid(expected),
+            );
             let mut stream = DecodeStream::new(&tokenizer, special);
             let mut streamed: String = list.iter().map(|&id| stream.push(id).unwrap()).collect();
             streamed += &stream.flush();
-            report.check(|| format!("stream {index} {key}"), streamed, String::from_utf8_lossy(&got).into_owned());
+            report.check(
+                || format!("stream {index} {key}"),
+                streamed,
+                String::from_utf8_lossy(&got).into_owned(),
+            );
         }
     }
 
@@ -138,7 +187,11 @@ fn run(name: &str) -> Option<Report> {
         let id = entry["id"].as_u64().unwrap() as u32;
         for (key, special) in [("hex", false), ("hex_special", true)] {
             let expected = hex(entry.get(key).unwrap_or(&entry["hex"]));
-            report.check(|| format!("piece {id} {key}"), tokenizer.piece(id, special).unwrap(), expected);
+            report.check(
+                || format!("piece {id} {key}"),
+                tokenizer.piece(id, special).unwrap(),
+                expected,
+            );
         }
     }
     println!(
@@ -198,8 +251,19 @@ fn llama_cpp_vocabulary_files() {
         return;
     };
     for name in [
-        "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "gpt-2", "llama-bpe", "llama-spm", "mpt",
-        "qwen2", "qwen35", "refact", "starcoder",
+        "command-r",
+        "deepseek-coder",
+        "deepseek-llm",
+        "falcon",
+        "gemma-4",
+        "gpt-2",
+        "llama-bpe",
+        "llama-spm",
+        "mpt",
+        "qwen2",
+        "qwen35",
+        "refact",
+        "starcoder",
     ] {
         let file = folder.join(format!("ggml-vocab-{name}.gguf"));
         let read = |suffix: &str| std::fs::read_to_string(format!("{}{suffix}", file.display()));
@@ -212,7 +276,10 @@ fn llama_cpp_vocabulary_files() {
         assert!(texts.len() > 20, "{name}");
         let mut differ = 0;
         for (text, line) in texts.iter().zip(expected.lines()) {
-            let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            let ids: Vec<u32> = line
+                .split_whitespace()
+                .map(|id| id.parse().unwrap())
+                .collect();
             let got = tokenizer.encode(text, false, false).unwrap();
             if got != ids {
                 println!("{name}: {text:?}\n  {got:?}\n  {ids:?}");
@@ -236,12 +303,28 @@ fn long_inputs() {
             }
         };
         let tokenizer = Tokenizer::from_metadata(Gguf::open(file).unwrap().metadata()).unwrap();
-        for text in ["a", " ", "\n", "\t", " \n", "the quick brown fox, ", "東京", "<|im_start|>", "x1", "\u{301}", "'"] {
+        for text in [
+            "a",
+            " ",
+            "\n",
+            "\t",
+            " \n",
+            "the quick brown fox, ",
+            "東京",
+            "<|im_start|>",
+            "x1",
+            "\u{301}",
+            "'",
+        ] {
             let text = text.repeat((1 << 20) / text.len());
             let start = Instant::now();
             let ids = tokenizer.encode(&text, false, true).unwrap();
             let elapsed = start.elapsed();
-            println!("{name}: {:?} x 1 MiB: {} ids in {elapsed:.1?}", &text.chars().take(4).collect::<String>(), ids.len());
+            println!(
+                "{name}: {:?} x 1 MiB: {} ids in {elapsed:.1?}",
+                &text.chars().take(4).collect::<String>(),
+                ids.len()
+            );
             assert!(elapsed.as_secs() < 30, "{name}: {elapsed:?}");
             assert_eq!(tokenizer.decode(&ids, true).unwrap(), text);
         }
@@ -263,11 +346,95 @@ fn exactly_one_bos() {
             }
         };
         let tokenizer = Tokenizer::from_metadata(Gguf::open(file).unwrap().metadata()).unwrap();
-        let count = |ids: &[u32]| ids.iter().filter(|&&id| Some(id) == tokenizer.bos()).count();
+        let count = |ids: &[u32]| {
+            ids.iter()
+                .filter(|&&id| Some(id) == tokenizer.bos())
+                .count()
+        };
         let with = tokenizer.encode_prompt(text).unwrap();
         let wanted = usize::from(tokenizer.adds_bos());
         assert_eq!(count(&with), wanted, "{name}");
-        let bare = text.trim_start_matches("<bos>").trim_start_matches("<|begin_of_text|>");
+        let bare = text
+            .trim_start_matches("<bos>")
+            .trim_start_matches("<|begin_of_text|>");
         assert_eq!(tokenizer.encode_prompt(bare).unwrap(), with, "{name}");
     }
+}
+
+/// A tokenizer.json made of the same vocabulary and the published regex gives the same ids,
+/// through the `tokenizers` crate's own splitting and merging.
+#[test]
+fn tokenizer_json_agrees() {
+    use tokenizers::models::bpe::{BPE, Vocab};
+    use tokenizers::pre_tokenizers::{
+        byte_level::ByteLevel, sequence::Sequence, split::Split, split::SplitPattern,
+    };
+
+    let Ok(case) = std::fs::read_to_string(shared("cases/tokenizers/qwen35.json")) else {
+        println!("skipped: no shared cases");
+        return;
+    };
+    let case: Value = serde_json::from_str(&case).unwrap();
+    let gguf = Gguf::open(vocabulary("qwen35").unwrap()).unwrap();
+    let metadata = gguf.metadata();
+    let tokens: Vec<String> = metadata.get("tokenizer.ggml.tokens").unwrap();
+    let merges: Vec<&str> = metadata.get("tokenizer.ggml.merges").unwrap();
+    let merges = merges.iter().map(|line| {
+        let (left, right) = line.split_once(' ').unwrap();
+        (left.to_owned(), right.to_owned())
+    });
+    let vocab: Vocab = tokens.into_iter().zip(0..).collect();
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, merges.collect())
+        .build()
+        .unwrap();
+    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let split = Split::new(
+        SplitPattern::Regex(pattern.to_owned()),
+        tokenizers::SplitDelimiterBehavior::Isolated,
+        false,
+    );
+    let mut json = tokenizers::Tokenizer::new(bpe);
+    json.with_pre_tokenizer(Some(Sequence::new(vec![
+        split.unwrap().into(),
+        ByteLevel::new(false, false, false).into(),
+    ])));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    json.save(&path, false).unwrap();
+
+    let native = Tokenizer::from_metadata(metadata).unwrap();
+    let foreign = Tokenizer::from_json(metadata, &path).unwrap();
+    assert_eq!(foreign.special(), native.special());
+    let mut compared = 0;
+    for entry in case["encode"].as_array().unwrap() {
+        // Invalid UTF-8 is replaced by other rules there.
+        let Ok(text) = String::from_utf8(hex(&entry["hex"])) else {
+            continue;
+        };
+        let ids = native.encode(&text, true, true).unwrap();
+        assert_eq!(
+            foreign.encode(&text, true, true).unwrap(),
+            ids,
+            "{}",
+            entry["name"]
+        );
+        assert_eq!(
+            foreign.decode(&ids, true).unwrap(),
+            native.decode(&ids, true).unwrap()
+        );
+        compared += 1;
+    }
+    assert!(compared > 60, "{compared}");
+
+    // Another model's tokenizer.json is refused.
+    if let Ok(other) = vocabulary("deepseek-llm") {
+        let error = Tokenizer::from_json(Gguf::open(other).unwrap().metadata(), &path).unwrap_err();
+        assert!(
+            matches!(error, TokenizerError::JsonMismatch { .. }),
+            "{error}"
+        );
+    }
+    let error = Tokenizer::from_json(metadata, folder.path().join("none.json")).unwrap_err();
+    assert!(matches!(error, TokenizerError::Json(_)), "{error}");
 }

@@ -1,77 +1,51 @@
 //! Byte-level BPE (`tokenizer.ggml.model = gpt2`): words split by the pre-tokenizer, bytes
-//! written as printable characters, merges by rank through the `tokenizers` crate.
-
-use tokenizers::Model;
-use tokenizers::models::bpe::{BPE, Vocab};
+//! merged by rank. Tokens are written in an alphabet of printable characters, one per byte.
 
 use super::TokenizerError;
+use super::merge::{MergeTable, Merger};
 use super::pretokenizer::PreTokenizer;
-use super::raw_bpe::split_merge;
 use super::text::Text;
 use super::vocabulary::Vocabulary;
 
 /// Merges and the rule that splits words.
 #[derive(Debug)]
 pub(crate) struct ByteBpe {
-    model: BPE,
+    merges: MergeTable,
     pre: PreTokenizer,
-    /// Whether some byte has no token of its own.
-    incomplete: bool,
+    /// The token of each single byte.
+    bytes: [Option<u32>; 256],
 }
 
 impl ByteBpe {
-    /// `merges` are lines of `left right`, most important first.
-    pub(crate) fn new(
-        merges: &[impl AsRef<[u8]>],
+    /// `merges` are lines of `left right`, lowest rank first.
+    pub(crate) fn new<T: AsRef<[u8]>>(
+        merges: &[T],
         pre: PreTokenizer,
         vocabulary: &Vocabulary,
     ) -> Result<Self, TokenizerError> {
-        let merges = merges
-            .iter()
-            .enumerate()
-            .map(|(index, line)| {
-                let (left, right) = split_merge(index, line.as_ref())?;
-                Ok((string(left), string(right)))
-            })
-            .collect::<Result<Vec<_>, TokenizerError>>()?;
-        let ids: Vocab = (0..vocabulary.len() as u32).map(|id| (string(vocabulary.text(id)), id)).collect();
-        let model = BPE::builder()
-            .vocab_and_merges(ids, merges)
-            .ignore_merges(pre.ignore_merges())
-            .build()
-            .map_err(|error| TokenizerError::Merges(error.to_string()))?;
-        let incomplete = ALPHABET.characters.iter().any(|&c| !has(vocabulary, c));
-        Ok(Self { model, pre, incomplete })
+        let bytes = ALPHABET.characters.map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]).as_bytes()));
+        Ok(Self { merges: MergeTable::new(merges, vocabulary)?, pre, bytes })
     }
 
-    /// Appends the ids of one fragment of text.
-    pub(crate) fn encode(
-        &self,
-        text: &[u8],
-        vocabulary: &Vocabulary,
-        out: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    /// Appends the ids of one fragment of text. A byte without a token is dropped, and nothing
+    /// merges across it.
+    pub(crate) fn encode(&self, text: &[u8], vocabulary: &Vocabulary, out: &mut Vec<u32>) {
         let text = Text::new(text);
-        let mut word = String::new();
+        let mut merger = Merger::default();
+        let mut spelled = String::new();
         for piece in self.pre.split(text.as_str()) {
-            word.clear();
-            word.extend(text.bytes(piece).iter().map(|&byte| ALPHABET.characters[usize::from(byte)]));
-            if self.incomplete {
-                // Bytes without a token are dropped, and nothing merges across them.
-                for part in word.split(|c| !has(vocabulary, c)).filter(|part| !part.is_empty()) {
-                    self.encode_word(part, out)?;
+            let word = text.bytes(piece);
+            if self.pre.ignore_merges() {
+                spelled.clear();
+                spelled.extend(word.iter().map(|&byte| ALPHABET.characters[usize::from(byte)]));
+                if let Some(id) = vocabulary.id(spelled.as_bytes()) {
+                    out.push(id);
+                    continue;
                 }
-            } else {
-                self.encode_word(&word, out)?;
             }
+            let symbols = word.iter().map(|&byte| (1, self.bytes[usize::from(byte)]));
+            merger.merge(&word, symbols, &self.merges, |id, _| out.extend(id));
         }
-        Ok(())
-    }
-
-    fn encode_word(&self, word: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let tokens = self.model.tokenize(word).map_err(|error| TokenizerError::Encode(error.to_string()))?;
-        out.extend(tokens.iter().map(|token| token.id));
-        Ok(())
     }
 }
 
@@ -86,15 +60,6 @@ pub(crate) fn decode(token: &[u8]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// Tokens of the byte alphabet are always UTF-8; others only have to be told apart.
-fn string(token: &[u8]) -> String {
-    String::from_utf8_lossy(token).into_owned()
-}
-
-fn has(vocabulary: &Vocabulary, character: char) -> bool {
-    vocabulary.id(character.encode_utf8(&mut [0; 4]).as_bytes()).is_some()
 }
 
 /// GPT-2's printable stand-ins for bytes: the printable Latin-1 characters are themselves, the
@@ -155,16 +120,19 @@ mod tests {
         let pre = PreTokenizer::new("qwen2").unwrap();
         let bpe = ByteBpe::new(&["a b"], pre, &vocabulary).unwrap();
         let mut out = Vec::new();
-        bpe.encode("abaèb".as_bytes(), &vocabulary, &mut out).unwrap();
+        bpe.encode("abaèb".as_bytes(), &vocabulary, &mut out);
         assert_eq!(out, [2, 0, 1]);
     }
 
     #[test]
-    fn merges_outside_of_the_vocabulary() {
-        let tokens = ["a", "b"];
+    fn a_word_in_the_vocabulary_needs_no_merges_if_they_are_ignored() {
+        let tokens = ["a", "b", "c", "ab", "abc"];
         let vocabulary = Vocabulary::new(&tokens, None, None).unwrap();
-        let pre = PreTokenizer::new("qwen2").unwrap();
-        let error = ByteBpe::new(&["a b"], pre, &vocabulary).unwrap_err();
-        assert!(matches!(error, TokenizerError::Merges(_)), "{error}");
+        for (pre, expected) in [("glm4", vec![4]), ("qwen2", vec![3, 2])] {
+            let bpe = ByteBpe::new(&["a b"], PreTokenizer::new(pre).unwrap(), &vocabulary).unwrap();
+            let mut out = Vec::new();
+            bpe.encode(b"abc", &vocabulary, &mut out);
+            assert_eq!(out, expected, "{pre}");
+        }
     }
 }

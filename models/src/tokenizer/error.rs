@@ -65,9 +65,16 @@ pub enum TokenizerError {
         /// The line.
         merge: String,
     },
-    /// The merges and the vocabulary do not belong together.
-    #[error("`tokenizer.ggml.merges` does not fit the vocabulary: {0}")]
-    Merges(String),
+    /// A merge of, or to, something that is no token.
+    #[error("`tokenizer.ggml.merges`: entry {index}, `{merge}`, needs the token `{token}`, which is not in the vocabulary")]
+    MergeNotInVocabulary {
+        /// Position in the list.
+        index: usize,
+        /// The line.
+        merge: String,
+        /// What is missing.
+        token: String,
+    },
     /// A tokenizer.json could not be read.
     #[error("tokenizer.json: {0}")]
     Json(String),

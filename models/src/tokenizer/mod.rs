@@ -20,6 +20,8 @@ mod raw_bpe;
 mod special;
 mod spm;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod text;
 mod vocabulary;
 
@@ -169,7 +171,7 @@ impl Tokenizer {
 
     fn encode_fragment(&self, text: &[u8], after_special: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         match &self.algorithm {
-            Algorithm::ByteBpe(bpe) => bpe.encode(text, &self.vocabulary, ids)?,
+            Algorithm::ByteBpe(bpe) => bpe.encode(text, &self.vocabulary, ids),
             Algorithm::RawBpe(bpe) => bpe.encode(text, &self.vocabulary, ids),
             Algorithm::Spm => {
                 let prefix = self.space_prefix && after_special;

@@ -1,11 +1,10 @@
 //! SentencePiece BPE by scores (`tokenizer.ggml.model = llama`): Llama 2, Gemma 2 and 3.
 //!
-//! The `tokenizers` crate has no such model: its BPE orders merges by rank of a listed pair and
-//! its Unigram maximises the sum over the whole text, while this one merges the adjacent pair
-//! whose *result* scores highest. Turning scores into a list of pairs would need every way to
-//! cut every token (millions for Gemma's 262k) and still break ties differently.
+//! Unlike Unigram, which maximises the sum of scores over the whole text, this merges the
+//! adjacent pair whose *result* scores highest, again and again.
 
-use super::merge::{MergeRule, merge};
+use super::merge::{MergeRule, Merger};
+use super::text::characters;
 use super::vocabulary::Vocabulary;
 
 /// U+2581, which stands for a space inside of tokens.
@@ -30,7 +29,8 @@ fn descending(score: f32) -> u32 {
 /// Appends the ids of one fragment of text. `prefix` puts a space before it.
 pub(crate) fn encode(text: &[u8], prefix: bool, vocabulary: &Vocabulary, unknown: Option<u32>, out: &mut Vec<u32>) {
     let text = mark_spaces(text, prefix);
-    merge(&text, vocabulary, &ByScore(vocabulary), |id, bytes| match id {
+    let symbols = characters(&text, vocabulary);
+    Merger::default().merge(&text, symbols, &ByScore(vocabulary), |id, bytes| match id {
         Some(id) => out.push(id),
         None => out.extend(bytes.iter().filter_map(|&byte| {
             vocabulary.byte_token(byte).or_else(|| vocabulary.id(&[byte])).or(unknown)

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use super::vocabulary::Vocabulary;
+
 /// First of 2048 private-use characters that stand for the surrogates U+D800..U+DFFF while the
 /// text is a `str`: like a surrogate they are neither letter, number, mark, symbol,
 /// punctuation nor space, so every pre-tokenizer treats them the same.
@@ -81,8 +83,20 @@ fn decode(bytes: &[u8]) -> Option<(u32, usize)> {
     Some((code, length))
 }
 
+/// Length and id of each character of `text`, as the merge loop starts from them. A sequence
+/// that is cut off or invalid counts as a character of the length its first byte announces.
+pub(crate) fn characters(text: &[u8], vocabulary: &Vocabulary) -> impl Iterator<Item = (usize, Option<u32>)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let length = sequence_length(*rest.first()?).min(rest.len());
+        let (character, after) = rest.split_at(length);
+        rest = after;
+        Some((length, vocabulary.id(character)))
+    })
+}
+
 /// Length that the first byte of a UTF-8 sequence announces; 1 for bytes that cannot start one.
-pub(crate) fn sequence_length(lead: u8) -> usize {
+fn sequence_length(lead: u8) -> usize {
     match lead {
         0xC0..=0xDF => 2,
         0xE0..=0xEF => 3,
