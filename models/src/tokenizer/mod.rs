@@ -21,7 +21,7 @@ mod special;
 mod spm;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 mod vocabulary;
 

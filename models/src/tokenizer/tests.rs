@@ -5,7 +5,7 @@ use burn_gguf::gguf::Gguf;
 use super::{Tokenizer, TokenizerError};
 
 /// A metadata value, as it is written.
-enum Entry<'a> {
+pub(crate) enum Entry<'a> {
     Text(&'a str),
     Flag(bool),
     Id(u32),
@@ -14,7 +14,8 @@ enum Entry<'a> {
     Scores(&'a [f32]),
 }
 
-fn gguf(entries: &[(&str, Entry<'_>)]) -> Gguf {
+/// A file of metadata alone. Keys are those under `tokenizer.ggml.`, or `chat_template...`.
+pub(crate) fn gguf(entries: &[(&str, Entry<'_>)]) -> Gguf {
     fn text(out: &mut Vec<u8>, text: &str) {
         out.extend((text.len() as u64).to_le_bytes());
         out.extend(text.as_bytes());
@@ -28,7 +29,8 @@ fn gguf(entries: &[(&str, Entry<'_>)]) -> Gguf {
     out.extend(0_u64.to_le_bytes());
     out.extend((entries.len() as u64).to_le_bytes());
     for (key, entry) in entries {
-        text(&mut out, &format!("tokenizer.ggml.{key}"));
+        let section = if key.starts_with("chat_template") { "" } else { "ggml." };
+        text(&mut out, &format!("tokenizer.{section}{key}"));
         match entry {
             Entry::Text(value) => {
                 out.extend(8_u32.to_le_bytes());
