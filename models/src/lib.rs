@@ -1,16 +1,35 @@
 //! Text model families as [Burn](https://burn.dev) modules fed from GGUF files.
+//!
+//! ```no_run
+//! use burn::tensor::Device;
+//! use burn_gguf_models::chat::{Chat, Message};
+//! use burn_gguf_models::generation::SamplingParams;
+//! use burn_gguf_models::{AutoModel, GenerateOptions};
+//!
+//! let model = AutoModel::open("model.gguf", &Device::flex())?;
+//! let prompt = model.chat_prompt(&Chat::new().with(Message::user("Name three rivers.")))?;
+//! let options = GenerateOptions { max_tokens: Some(64), sampling: SamplingParams::greedy(), ..Default::default() };
+//! for piece in model.generate(&prompt, options)? {
+//!     print!("{}", piece?.text);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod auto;
+pub mod chat;
 pub mod decoder;
 mod error;
 pub mod families;
+pub mod generation;
 pub mod layers;
 mod load;
 mod model;
 mod session;
+pub mod tokenizer;
 
 pub use auto::AutoModel;
 pub use error::ModelError;
+pub use generation::{GenerateOptions, Generation};
 pub use load::{LoadOptions, LoadReport};
 pub use model::{LogitsOf, TextModel};
 pub use session::{Session, SessionOptions};

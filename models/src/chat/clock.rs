@@ -3,10 +3,28 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 /// A moment in UTC, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +111,13 @@ pub(crate) fn strftime(time: SystemTime, format: &str) -> String {
             continue;
         }
         let bare = characters.next_if_eq(&'-').is_some();
-        let two = |value: u32| if bare { value.to_string() } else { format!("{value:02}") };
+        let two = |value: u32| {
+            if bare {
+                value.to_string()
+            } else {
+                format!("{value:02}")
+            }
+        };
         match characters.next() {
             Some('Y') => out += &now.year.to_string(),
             Some('y') => out += &two(now.year.rem_euclid(100) as u32),
@@ -155,8 +179,14 @@ mod tests {
     #[test]
     fn directives() {
         let time = UNIX_EPOCH + Duration::from_secs(1_768_469_400);
-        assert_eq!(strftime(time, "%d %B %Y, %H:%M:%S"), "15 January 2026, 09:30:00");
-        assert_eq!(strftime(time, "%-m/%-d %I:%M %p %A %b %y %% %Q %"), "1/15 09:30 AM Thursday Jan 26 % %Q %");
+        assert_eq!(
+            strftime(time, "%d %B %Y, %H:%M:%S"),
+            "15 January 2026, 09:30:00"
+        );
+        assert_eq!(
+            strftime(time, "%-m/%-d %I:%M %p %A %b %y %% %Q %"),
+            "1/15 09:30 AM Thursday Jan 26 % %Q %"
+        );
         assert_eq!(strftime(time, "%F %T"), "2026-01-15 09:30:00");
         assert_eq!(strftime(UNIX_EPOCH, "%I %e %-e"), "12  1 1");
     }

@@ -67,7 +67,10 @@ impl Part {
         match self {
             Self::Text { .. } => "text",
             Self::Image => "image",
-            Self::Other(value) => value.get("type").and_then(Value::as_str).unwrap_or("unknown"),
+            Self::Other(value) => value
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or("unknown"),
         }
     }
 }
@@ -129,7 +132,10 @@ impl Message {
 
     /// What a tool answered to the call `id`.
     pub fn tool(id: impl Into<String>, content: impl Into<Content>) -> Self {
-        Self { tool_call_id: Some(id.into()), ..Self::new("tool", content) }
+        Self {
+            tool_call_id: Some(id.into()),
+            ..Self::new("tool", content)
+        }
     }
 
     /// Adds the thinking before an answer.
@@ -141,9 +147,21 @@ impl Message {
 
     /// Adds a tool call.
     #[must_use]
-    pub fn with_tool_call(mut self, id: impl Into<String>, name: impl Into<String>, arguments: Value) -> Self {
-        let function = FunctionCall { name: name.into(), arguments };
-        self.tool_calls.push(ToolCall { id: Some(id.into()), r#type: function_type(), function });
+    pub fn with_tool_call(
+        mut self,
+        id: impl Into<String>,
+        name: impl Into<String>,
+        arguments: Value,
+    ) -> Self {
+        let function = FunctionCall {
+            name: name.into(),
+            arguments,
+        };
+        self.tool_calls.push(ToolCall {
+            id: Some(id.into()),
+            r#type: function_type(),
+            function,
+        });
         self
     }
 }
@@ -191,7 +209,12 @@ pub struct Chat {
 
 impl Default for Chat {
     fn default() -> Self {
-        Self { messages: Vec::new(), tools: None, add_generation_prompt: true, options: Map::new() }
+        Self {
+            messages: Vec::new(),
+            tools: None,
+            add_generation_prompt: true,
+            options: Map::new(),
+        }
     }
 }
 
@@ -229,13 +252,18 @@ impl Chat {
     /// [`ChatError::PartNotText`] for an image without a placeholder and for other parts.
     pub fn flatten_parts(&mut self, image: Option<&str>) -> Result<(), ChatError> {
         for (index, message) in self.messages.iter_mut().enumerate() {
-            let Content::Parts(parts) = &message.content else { continue };
+            let Content::Parts(parts) = &message.content else {
+                continue;
+            };
             let text = parts
                 .iter()
                 .map(|part| match (part, image) {
                     (Part::Text { text }, _) => Ok(text.as_str()),
                     (Part::Image, Some(image)) => Ok(image),
-                    _ => Err(ChatError::PartNotText { message: index, kind: part.kind().to_owned() }),
+                    _ => Err(ChatError::PartNotText {
+                        message: index,
+                        kind: part.kind().to_owned(),
+                    }),
                 })
                 .collect::<Result<String, _>>()?;
             message.content = Content::Text(text);
@@ -267,24 +295,39 @@ mod tests {
 
     #[test]
     fn builders() {
-        let message = Message::assistant("").with_reasoning("hm").with_tool_call("c", "f", json!({"x": 1}));
+        let message =
+            Message::assistant("")
+                .with_reasoning("hm")
+                .with_tool_call("c", "f", json!({"x": 1}));
         let expected = json!({"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [
             {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]});
         assert_eq!(serde_json::to_value(message).unwrap(), expected);
-        let chat = Chat::new().with(Message::tool("c", "4")).with_tool(json!({"type": "function"}));
+        let chat = Chat::new()
+            .with(Message::tool("c", "4"))
+            .with_tool(json!({"type": "function"}));
         assert_eq!(chat.tools, Some(vec![json!({"type": "function"})]));
     }
 
     #[test]
     fn parts_become_text() {
         let parts = |parts| Chat::new().with(Message::user(parts));
-        let text = |text: &str| Part::Text { text: text.to_owned() };
+        let text = |text: &str| Part::Text {
+            text: text.to_owned(),
+        };
         let mut chat = parts(vec![text("a "), Part::Image, text(" b")]);
         let error = chat.flatten_parts(None).unwrap_err();
-        assert!(matches!(&error, ChatError::PartNotText { message: 0, kind } if kind == "image"), "{error}");
+        assert!(
+            matches!(&error, ChatError::PartNotText { message: 0, kind } if kind == "image"),
+            "{error}"
+        );
         chat.flatten_parts(Some("<image>")).unwrap();
-        assert_eq!(chat.messages[0].content, Content::Text("a <image> b".to_owned()));
-        let error = parts(vec![Part::Other(json!({"type": "audio"}))]).flatten_parts(Some("")).unwrap_err();
+        assert_eq!(
+            chat.messages[0].content,
+            Content::Text("a <image> b".to_owned())
+        );
+        let error = parts(vec![Part::Other(json!({"type": "audio"}))])
+            .flatten_parts(Some(""))
+            .unwrap_err();
         assert!(error.to_string().contains("`audio`"), "{error}");
     }
 }

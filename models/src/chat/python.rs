@@ -35,7 +35,12 @@ fn repr(value: &Value, out: &mut String) {
     }
 }
 
-fn list(out: &mut String, [open, close]: [char; 2], value: &Value, mut item: impl FnMut(&Value, &mut String)) {
+fn list(
+    out: &mut String,
+    [open, close]: [char; 2],
+    value: &Value,
+    mut item: impl FnMut(&Value, &mut String),
+) {
     out.push(open);
     for (index, element) in value.try_iter().into_iter().flatten().enumerate() {
         if index > 0 {
@@ -47,7 +52,11 @@ fn list(out: &mut String, [open, close]: [char; 2], value: &Value, mut item: imp
 }
 
 fn repr_str(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for character in text.chars() {
         match character {
@@ -121,7 +130,12 @@ impl Dumps {
     }
 
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidOperation, format!("{what} is not JSON serializable")));
+        let refuse = |what: &str| {
+            Err(Error::new(
+                ErrorKind::InvalidOperation,
+                format!("{what} is not JSON serializable"),
+            ))
+        };
         if depth > DEEPEST {
             return refuse("a value nested so deeply");
         }
@@ -156,7 +170,9 @@ impl Dumps {
             }
             ValueKind::Seq | ValueKind::Iterable => {
                 let items = value.try_iter()?.collect();
-                self.container(['[', ']'], items, depth, out, |item, out| self.write(item, depth + 1, out))?;
+                self.container(['[', ']'], items, depth, out, |item, out| {
+                    self.write(item, depth + 1, out)
+                })?;
             }
             _ => return refuse(&format!("`{value}`")),
         }
@@ -264,21 +280,39 @@ mod tests {
 
     #[test]
     fn dumps_with_every_argument() {
-        let data = value(json!({"z": [1, {"k": null}], "a": "é\u{1F642}\u{7f}\"\u{1}", "e": [], "f": 0.5}));
+        let data = value(
+            json!({"z": [1, {"k": null}], "a": "é\u{1F642}\u{7f}\"\u{1}", "e": [], "f": 0.5}),
+        );
         let plain = Dumps::default();
         assert_eq!(
             plain.dumps(&data).unwrap(),
             "{\"z\": [1, {\"k\": null}], \"a\": \"é\u{1F642}\u{7f}\\\"\\u0001\", \"e\": [], \"f\": 0.5}"
         );
-        let ascii = Dumps { ensure_ascii: true, sort_keys: true, ..Dumps::default() };
+        let ascii = Dumps {
+            ensure_ascii: true,
+            sort_keys: true,
+            ..Dumps::default()
+        };
         assert_eq!(
             ascii.dumps(&data).unwrap(),
             r#"{"a": "\u00e9\ud83d\ude42\u007f\"\u0001", "e": [], "f": 0.5, "z": [1, {"k": null}]}"#
         );
-        let indented = Dumps { indent: Some(2), ..Dumps::default() };
-        assert_eq!(indented.dumps(&value(json!({"a": [1, []]}))).unwrap(), "{\n  \"a\": [\n    1,\n    []\n  ]\n}");
-        let tight = Dumps { separators: Some((",".into(), ":".into())), ..Dumps::default() };
-        assert_eq!(tight.dumps(&value(json!({"a": [1, 2]}))).unwrap(), r#"{"a":[1,2]}"#);
+        let indented = Dumps {
+            indent: Some(2),
+            ..Dumps::default()
+        };
+        assert_eq!(
+            indented.dumps(&value(json!({"a": [1, []]}))).unwrap(),
+            "{\n  \"a\": [\n    1,\n    []\n  ]\n}"
+        );
+        let tight = Dumps {
+            separators: Some((",".into(), ":".into())),
+            ..Dumps::default()
+        };
+        assert_eq!(
+            tight.dumps(&value(json!({"a": [1, 2]}))).unwrap(),
+            r#"{"a":[1,2]}"#
+        );
         assert!(plain.dumps(&Value::UNDEFINED).is_err());
     }
 }

@@ -40,7 +40,10 @@ pub struct ChatTemplate {
 
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("ChatTemplate").field("name", &self.name).field("tokens", &self.tokens).finish_non_exhaustive()
+        out.debug_struct("ChatTemplate")
+            .field("name", &self.name)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,7 +54,9 @@ impl ChatTemplate {
     /// [`ChatError::NoTemplate`] for a base model, [`ChatError::Syntax`] for a template that
     /// cannot be compiled.
     pub fn from_metadata(metadata: &Metadata, tokenizer: &Tokenizer) -> Result<Self, ChatError> {
-        let source = metadata.get_optional::<&str>(KEY)?.ok_or(ChatError::NoTemplate)?;
+        let source = metadata
+            .get_optional::<&str>(KEY)?
+            .ok_or(ChatError::NoTemplate)?;
         Self::compile(KEY.to_owned(), source, tokenizer)
     }
 
@@ -59,7 +64,11 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`ChatError::UnknownVariant`] lists the names there are; else as [`Self::from_metadata`].
-    pub fn variant(metadata: &Metadata, tokenizer: &Tokenizer, name: &str) -> Result<Self, ChatError> {
+    pub fn variant(
+        metadata: &Metadata,
+        tokenizer: &Tokenizer,
+        name: &str,
+    ) -> Result<Self, ChatError> {
         let key = format!("{KEY}.{name}");
         match metadata.get_optional::<&str>(&key)? {
             Some(source) => Self::compile(key, source, tokenizer),
@@ -75,7 +84,9 @@ impl ChatTemplate {
     /// # Errors
     /// [`ChatError::Metadata`] if `tokenizer.chat_templates` is no list of strings.
     pub fn variants(metadata: &Metadata) -> Result<Vec<String>, ChatError> {
-        Ok(metadata.get_optional("tokenizer.chat_templates")?.unwrap_or_default())
+        Ok(metadata
+            .get_optional("tokenizer.chat_templates")?
+            .unwrap_or_default())
     }
 
     /// A template from a text.
@@ -88,14 +99,23 @@ impl ChatTemplate {
         let mut environment = environment(Arc::new(SystemTime::now));
         let result = environment.add_template_owned(name.clone(), source.clone());
         result.map_err(|error| syntax(&name, &error))?;
-        Ok(Self { name, source, environment, tokens: Map::new() })
+        Ok(Self {
+            name,
+            source,
+            environment,
+            tokens: Map::new(),
+        })
     }
 
     fn compile(name: String, source: &str, tokenizer: &Tokenizer) -> Result<Self, ChatError> {
         let mut template = Self::new(source).map_err(|error| match error {
-            ChatError::Syntax { at, message } => {
-                ChatError::Syntax { at: Location { template: name.clone(), ..at }, message }
-            }
+            ChatError::Syntax { at, message } => ChatError::Syntax {
+                at: Location {
+                    template: name.clone(),
+                    ..at
+                },
+                message,
+            },
             other => other,
         })?;
         template.name = name;
@@ -153,7 +173,10 @@ impl ChatTemplate {
     }
 
     fn at(&self, line: Option<usize>) -> Location {
-        Location { template: self.name.clone(), line }
+        Location {
+            template: self.name.clone(),
+            line,
+        }
     }
 
     fn failure(&self, error: &Error) -> ChatError {
@@ -164,17 +187,29 @@ impl ChatTemplate {
         let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(cause) = source {
             if let Some(Raised(message)) = cause.downcast_ref() {
-                return ChatError::Raised { at, message: message.clone() };
+                return ChatError::Raised {
+                    at,
+                    message: message.clone(),
+                };
             }
             source = cause.source();
         }
-        ChatError::Render { at, message: describe(error) }
+        ChatError::Render {
+            at,
+            message: describe(error),
+        }
     }
 }
 
 fn syntax(name: &str, error: &Error) -> ChatError {
-    let at = Location { template: name.to_owned(), line: error.line() };
-    ChatError::Syntax { at, message: describe(error) }
+    let at = Location {
+        template: name.to_owned(),
+        line: error.line(),
+    };
+    ChatError::Syntax {
+        at,
+        message: describe(error),
+    }
 }
 
 /// What is wrong, without the location that minijinja appends.
@@ -198,7 +233,11 @@ fn without_generation_tags(source: &str) -> String {
     });
     TAG.replace_all(source, |found: &regex::Captures<'_>| {
         let [open, close] = [1, 3].map(|group| found.get(group).map_or("", |mark| mark.as_str()));
-        let tag = if found.get(2).is_some() { "endif" } else { "if true" };
+        let tag = if found.get(2).is_some() {
+            "endif"
+        } else {
+            "if true"
+        };
         format!("{{%{open} {tag} {close}%}}")
     })
     .into_owned()
@@ -228,16 +267,22 @@ fn environment(clock: Clock) -> Environment<'static> {
     environment.add_test("iterable", |value: &Value| {
         value.kind() != ValueKind::None && value.try_iter().is_ok()
     });
-    environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
-        let message = python::str(&message);
-        Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
-    });
+    environment.add_function(
+        "raise_exception",
+        |message: Value| -> Result<Value, Error> {
+            let message = python::str(&message);
+            Err(Error::new(ErrorKind::InvalidOperation, message.clone())
+                .with_source(Raised(message)))
+        },
+    );
     add_clock(&mut environment, clock);
     environment
 }
 
 fn add_clock(environment: &mut Environment<'static>, clock: Clock) {
-    environment.add_function("strftime_now", move |format: &str| clock::strftime(clock(), format));
+    environment.add_function("strftime_now", move |format: &str| {
+        clock::strftime(clock(), format)
+    });
 }
 
 fn from_json(text: &str) -> Result<Value, Error> {
@@ -259,7 +304,12 @@ fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Strin
         None => None,
         Some(pair) => match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
             [item, key] => Some((python::str(item), python::str(key))),
-            _ => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be a pair")),
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    "tojson: separators must be a pair",
+                ));
+            }
         },
     };
     let dumps = Dumps {
@@ -296,24 +346,60 @@ mod tests {
 
     #[test]
     fn json_filters() {
-        check("{{ data | tojson }}", r#"{"b": [1, true, null], "a": "<é>"}"#);
-        check("{{ data | tojson(ensure_ascii=true) }}", r#"{"b": [1, true, null], "a": "<\u00e9>"}"#);
-        check("{{ data | tojson(ensure_ascii=False, indent=1) }}", "{\n \"b\": [\n  1,\n  true,\n  null\n ],\n \"a\": \"<é>\"\n}");
-        check("{{ data | tojson(separators=(',', ':'), sort_keys=True) }}", r#"{"a":"<é>","b":[1,true,null]}"#);
-        check("{{ '[1, {\"k\": 2}]' | from_json | tojson }}", r#"[1, {"k": 2}]"#);
+        check(
+            "{{ data | tojson }}",
+            r#"{"b": [1, true, null], "a": "<é>"}"#,
+        );
+        check(
+            "{{ data | tojson(ensure_ascii=true) }}",
+            r#"{"b": [1, true, null], "a": "<\u00e9>"}"#,
+        );
+        check(
+            "{{ data | tojson(ensure_ascii=False, indent=1) }}",
+            "{\n \"b\": [\n  1,\n  true,\n  null\n ],\n \"a\": \"<é>\"\n}",
+        );
+        check(
+            "{{ data | tojson(separators=(',', ':'), sort_keys=True) }}",
+            r#"{"a":"<é>","b":[1,true,null]}"#,
+        );
+        check(
+            "{{ '[1, {\"k\": 2}]' | from_json | tojson }}",
+            r#"[1, {"k": 2}]"#,
+        );
         assert!(render("{{ data | tojson(indnt=2) }}").is_err());
         assert!(render("{{ '[1' | from_json }}").is_err());
     }
 
     #[test]
     fn python_methods_and_printing() {
-        check("{{ text.split('=')[-1] }}{{ ' x '.strip() }}{{ 'xxay'.lstrip('x').rstrip('y') }}", "cxa");
-        check("{{ text.startswith('a') }} {{ data.get('z') }} {{ data.get('z', 1.0) }}", "True None 1.0");
-        check("{% for k, v in data.items() %}{{ k }}:{{ v }};{% endfor %}", "b:[1, True, None];a:<é>;");
-        check("{{ messages[::-1][0].content }}{{ 'abc'[1:] }}{{ [1, 2, 3][::-1] }}", "Hibc[3, 2, 1]");
-        check("{{ missing }}|{{ missing is defined }}|{% for x in missing %}x{% endfor %}", "|False|");
-        check("{{ true | string }}{{ 1 ~ 'a' }}{{ ['x', none] | upper }}", "True1a['X', NONE]");
-        check("{{ none is iterable }} {{ [] is iterable }} {{ missing is iterable }} {{ 1 is iterable }}", "False True True False");
+        check(
+            "{{ text.split('=')[-1] }}{{ ' x '.strip() }}{{ 'xxay'.lstrip('x').rstrip('y') }}",
+            "cxa",
+        );
+        check(
+            "{{ text.startswith('a') }} {{ data.get('z') }} {{ data.get('z', 1.0) }}",
+            "True None 1.0",
+        );
+        check(
+            "{% for k, v in data.items() %}{{ k }}:{{ v }};{% endfor %}",
+            "b:[1, True, None];a:<é>;",
+        );
+        check(
+            "{{ messages[::-1][0].content }}{{ 'abc'[1:] }}{{ [1, 2, 3][::-1] }}",
+            "Hibc[3, 2, 1]",
+        );
+        check(
+            "{{ missing }}|{{ missing is defined }}|{% for x in missing %}x{% endfor %}",
+            "|False|",
+        );
+        check(
+            "{{ true | string }}{{ 1 ~ 'a' }}{{ ['x', none] | upper }}",
+            "True1a['X', NONE]",
+        );
+        check(
+            "{{ none is iterable }} {{ [] is iterable }} {{ missing is iterable }} {{ 1 is iterable }}",
+            "False True True False",
+        );
     }
 
     #[test]
@@ -323,8 +409,14 @@ mod tests {
              {% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
             "3",
         );
-        check("{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}", "3210");
-        check("{% for x in [1, 2] %}{{ loop.previtem is defined }}{{ loop.nextitem }}{% endfor %}", "False2True");
+        check(
+            "{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}",
+            "3210",
+        );
+        check(
+            "{% for x in [1, 2] %}{{ loop.previtem is defined }}{{ loop.nextitem }}{% endfor %}",
+            "False2True",
+        );
     }
 
     #[test]
@@ -352,16 +444,39 @@ mod tests {
             matches!(&error, ChatError::Raised { at: Location { line: Some(2), .. }, message } if message == "No system role"),
             "{error:?}"
         );
-        let error = render("{% macro f() %}\n{{ raise_exception('inner') }}{% endmacro %}{{ f() }}").unwrap_err();
-        assert!(matches!(&error, ChatError::Raised { message, .. } if message == "inner"), "{error:?}");
+        let error =
+            render("{% macro f() %}\n{{ raise_exception('inner') }}{% endmacro %}{{ f() }}")
+                .unwrap_err();
+        assert!(
+            matches!(&error, ChatError::Raised { message, .. } if message == "inner"),
+            "{error:?}"
+        );
     }
 
     #[test]
     fn syntax_and_render_errors_say_where() {
         let error = render("a\n{% if %}").unwrap_err();
-        assert!(matches!(&error, ChatError::Syntax { at: Location { line: Some(2), .. }, .. }), "{error:?}");
+        assert!(
+            matches!(
+                &error,
+                ChatError::Syntax {
+                    at: Location { line: Some(2), .. },
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
         let error = render("a\n\n{{ missing.field }}").unwrap_err();
-        assert!(matches!(&error, ChatError::Render { at: Location { line: Some(3), .. }, .. }), "{error:?}");
+        assert!(
+            matches!(
+                &error,
+                ChatError::Render {
+                    at: Location { line: Some(3), .. },
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
     }
 
     #[test]
@@ -381,10 +496,16 @@ mod tests {
         };
         let (gguf, tokenizer) = open(&keys());
         let error = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer).unwrap_err();
-        assert!(matches!(error, ChatError::NoTemplate) && error.to_string().contains("--raw"), "{error}");
+        assert!(
+            matches!(error, ChatError::NoTemplate) && error.to_string().contains("--raw"),
+            "{error}"
+        );
 
         let mut entries = keys();
-        entries.push(("chat_template", Text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")));
+        entries.push((
+            "chat_template",
+            Text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"),
+        ));
         entries.push(("chat_template.tool_use", Text("{{ tools | length }}")));
         entries.push(("chat_template.broken", Text("\n{{ }")));
         entries.push(("chat_templates", Texts(&["tool_use", "broken"])));
@@ -395,9 +516,15 @@ mod tests {
         let variant = |name| ChatTemplate::variant(gguf.metadata(), &tokenizer, name);
         assert_eq!(variant("tool_use").unwrap().render(&chat).unwrap(), "1");
         let error = variant("broken").unwrap_err().to_string();
-        assert!(error.contains("tokenizer.chat_template.broken, line 2"), "{error}");
+        assert!(
+            error.contains("tokenizer.chat_template.broken, line 2"),
+            "{error}"
+        );
         let error = variant("rag").unwrap_err();
-        assert!(matches!(&error, ChatError::UnknownVariant { available, .. } if available.len() == 2), "{error}");
+        assert!(
+            matches!(&error, ChatError::UnknownVariant { available, .. } if available.len() == 2),
+            "{error}"
+        );
     }
 
     #[test]

@@ -23,8 +23,14 @@ impl ByteBpe {
         pre: PreTokenizer,
         vocabulary: &Vocabulary,
     ) -> Result<Self, TokenizerError> {
-        let bytes = ALPHABET.characters.map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]).as_bytes()));
-        Ok(Self { merges: MergeTable::new(merges, vocabulary)?, pre, bytes })
+        let bytes = ALPHABET
+            .characters
+            .map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4]).as_bytes()));
+        Ok(Self {
+            merges: MergeTable::new(merges, vocabulary)?,
+            pre,
+            bytes,
+        })
     }
 
     /// Appends the ids of one fragment of text. A byte without a token is dropped, and nothing
@@ -37,7 +43,10 @@ impl ByteBpe {
             let word = text.bytes(piece);
             if self.pre.ignore_merges() {
                 spelled.clear();
-                spelled.extend(word.iter().map(|&byte| ALPHABET.characters[usize::from(byte)]));
+                spelled.extend(
+                    word.iter()
+                        .map(|&byte| ALPHABET.characters[usize::from(byte)]),
+                );
                 if let Some(id) = vocabulary.id(spelled.as_bytes()) {
                     out.push(id);
                     continue;
@@ -74,7 +83,10 @@ static ALPHABET: ByteAlphabet = ByteAlphabet::new();
 
 impl ByteAlphabet {
     const fn new() -> Self {
-        let mut alphabet = Self { characters: ['\0'; 256], bytes: [None; 0x144] };
+        let mut alphabet = Self {
+            characters: ['\0'; 256],
+            bytes: [None; 0x144],
+        };
         let mut byte = 0;
         let mut next = 0x100;
         while byte < 256 {
@@ -108,7 +120,10 @@ mod tests {
         assert_eq!(ALPHABET.characters[0], 'Ā');
         assert_eq!(ALPHABET.characters[0xAD], 'Ń');
         for byte in 0..=u8::MAX {
-            assert_eq!(ALPHABET.byte(ALPHABET.characters[usize::from(byte)]), Some(byte));
+            assert_eq!(
+                ALPHABET.byte(ALPHABET.characters[usize::from(byte)]),
+                Some(byte)
+            );
         }
         assert_eq!(ALPHABET.byte('東'), None);
     }

@@ -66,7 +66,9 @@ pub enum TokenizerError {
         merge: String,
     },
     /// A merge of, or to, something that is no token.
-    #[error("`tokenizer.ggml.merges`: entry {index}, `{merge}`, needs the token `{token}`, which is not in the vocabulary")]
+    #[error(
+        "`tokenizer.ggml.merges`: entry {index}, `{merge}`, needs the token `{token}`, which is not in the vocabulary"
+    )]
     MergeNotInVocabulary {
         /// Position in the list.
         index: usize,
@@ -79,7 +81,9 @@ pub enum TokenizerError {
     #[error("tokenizer.json: {0}")]
     Json(String),
     /// The tokenizer.json has another vocabulary than the model file.
-    #[error("tokenizer.json does not belong to this model: token {id} is `{json}` there and `{gguf}` in the file")]
+    #[error(
+        "tokenizer.json does not belong to this model: token {id} is `{json}` there and `{gguf}` in the file"
+    )]
     JsonMismatch {
         /// First id that differs.
         id: u32,

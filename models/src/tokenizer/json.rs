@@ -26,18 +26,29 @@ impl Tokenizer {
     /// [`TokenizerError::Json`] if the file cannot be read, [`TokenizerError::JsonMismatch`] if
     /// it belongs to another model, or what is wrong with the GGUF's vocabulary.
     pub fn from_json(metadata: &Metadata, path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
-        let json = tokenizers::Tokenizer::from_file(path).map_err(|error| TokenizerError::Json(error.to_string()))?;
+        let json = tokenizers::Tokenizer::from_file(path)
+            .map_err(|error| TokenizerError::Json(error.to_string()))?;
         let mut vocabulary = read_vocabulary(metadata)?;
         for id in 0..vocabulary.len() as u32 {
             let gguf = vocabulary.text(id);
             // Ids past the end of tokenizer.json are padding of the embedding table.
-            if let Some(token) = json.id_to_token(id).filter(|token| token.as_bytes() != gguf) {
+            if let Some(token) = json
+                .id_to_token(id)
+                .filter(|token| token.as_bytes() != gguf)
+            {
                 let gguf = String::from_utf8_lossy(gguf).into_owned();
-                return Err(TokenizerError::JsonMismatch { id, json: token, gguf });
+                return Err(TokenizerError::JsonMismatch {
+                    id,
+                    json: token,
+                    gguf,
+                });
             }
         }
-        let alphabet =
-            if vocabulary.id("Ġ".as_bytes()).is_some() { Alphabet::Bytes } else { Alphabet::Marked };
+        let alphabet = if vocabulary.id("Ġ".as_bytes()).is_some() {
+            Alphabet::Bytes
+        } else {
+            Alphabet::Marked
+        };
         let special = SpecialTokens::read(metadata, &mut vocabulary, SpecialTokens::default())?;
         Ok(Self {
             partition: Partition::new(&vocabulary)?,
@@ -58,8 +69,9 @@ pub(crate) fn encode(
     out: &mut Vec<u32>,
 ) -> Result<(), TokenizerError> {
     let text = String::from_utf8_lossy(text);
-    let encoding =
-        json.encode_fast(&*text, false).map_err(|error| TokenizerError::Encode(error.to_string()))?;
+    let encoding = json
+        .encode_fast(&*text, false)
+        .map_err(|error| TokenizerError::Encode(error.to_string()))?;
     out.extend_from_slice(encoding.get_ids());
     Ok(())
 }

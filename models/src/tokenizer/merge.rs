@@ -93,7 +93,13 @@ impl Merger {
         for (length, id) in symbols {
             let index = self.symbols.len() as u32;
             let (length, id) = (length as u32, id.unwrap_or(NONE));
-            self.symbols.push(Symbol { start, length, id, previous: index.wrapping_sub(1), next: index + 1 });
+            self.symbols.push(Symbol {
+                start,
+                length,
+                id,
+                previous: index.wrapping_sub(1),
+                next: index + 1,
+            });
             start += length;
         }
         if let Some(last) = self.symbols.last_mut() {
@@ -103,13 +109,22 @@ impl Merger {
 
     /// Puts the pair on the heap if both exist and merge.
     fn propose(&mut self, text: &[u8], left: u32, right: u32, rule: &impl MergeRule) {
-        let (Some(a), Some(b)) = (self.symbols.get(left as usize), self.symbols.get(right as usize)) else {
+        let (Some(a), Some(b)) = (
+            self.symbols.get(left as usize),
+            self.symbols.get(right as usize),
+        ) else {
             return;
         };
         let length = a.length + b.length;
         let covered = Symbol { length, ..*a }.of(text);
         if let Some((priority, id)) = rule.merge(covered, a.token(), b.token()) {
-            self.heap.push(Reverse(Pair { priority, left, right, length, id }));
+            self.heap.push(Reverse(Pair {
+                priority,
+                left,
+                right,
+                length,
+                id,
+            }));
         }
     }
 }
@@ -139,8 +154,12 @@ impl MergeRule for MergeTable {
 
 impl MergeTable {
     /// `lines` are `left right`, lowest rank first.
-    pub(crate) fn new<T: AsRef<[u8]>>(lines: &[T], vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
-        let mut pairs = HashMap::with_capacity_and_hasher(lines.len(), BuildHasherDefault::default());
+    pub(crate) fn new<T: AsRef<[u8]>>(
+        lines: &[T],
+        vocabulary: &Vocabulary,
+    ) -> Result<Self, TokenizerError> {
+        let mut pairs =
+            HashMap::with_capacity_and_hasher(lines.len(), BuildHasherDefault::default());
         let mut merged = Vec::new();
         for (index, line) in lines.iter().enumerate() {
             let line = line.as_ref();
@@ -150,11 +169,18 @@ impl MergeTable {
             merged.extend_from_slice(right);
             let id = |token: &[u8]| {
                 vocabulary.id(token).ok_or_else(|| {
-                    let [merge, token] = [line, token].map(|text| String::from_utf8_lossy(text).into_owned());
-                    TokenizerError::MergeNotInVocabulary { index, merge, token }
+                    let [merge, token] =
+                        [line, token].map(|text| String::from_utf8_lossy(text).into_owned());
+                    TokenizerError::MergeNotInVocabulary {
+                        index,
+                        merge,
+                        token,
+                    }
                 })
             };
-            pairs.entry((id(left)?, id(right)?)).or_insert((index as u32, id(&merged)?));
+            pairs
+                .entry((id(left)?, id(right)?))
+                .or_insert((index as u32, id(&merged)?));
         }
         Ok(Self { pairs })
     }
@@ -200,8 +226,14 @@ mod tests {
     fn merge_lines() {
         assert_eq!(split_line(0, b"a b").unwrap(), (&b"a"[..], &b"b"[..]));
         assert_eq!(split_line(0, b"  x").unwrap(), (&b" "[..], &b"x"[..]));
-        assert!(matches!(split_line(7, b"ab"), Err(TokenizerError::MalformedMerge { index: 7, .. })));
-        assert!(matches!(split_line(7, b""), Err(TokenizerError::MalformedMerge { .. })));
+        assert!(matches!(
+            split_line(7, b"ab"),
+            Err(TokenizerError::MalformedMerge { index: 7, .. })
+        ));
+        assert!(matches!(
+            split_line(7, b""),
+            Err(TokenizerError::MalformedMerge { .. })
+        ));
     }
 
     #[test]
@@ -223,7 +255,9 @@ mod tests {
             let best = (1..ids.len())
                 .filter_map(|at| Some((table.merge(b"", Some(ids[at - 1]), Some(ids[at]))?, at)))
                 .min_by_key(|&((rank, _), at)| (rank, at));
-            let Some(((_, id), at)) = best else { return ids };
+            let Some(((_, id), at)) = best else {
+                return ids;
+            };
             ids.splice(at - 1..=at, [id]);
         }
     }
@@ -232,15 +266,23 @@ mod tests {
     fn equals_the_definition_on_all_short_words() {
         let tokens = ["a", "b", "aa", "ab", "aab", "ba", "bab", "abaa"];
         let vocabulary = Vocabulary::new(&tokens, None, None).unwrap();
-        let table = MergeTable::new(&["a b", "a ab", "b a", "a a", "ba b", "ab aa"], &vocabulary).unwrap();
+        let table =
+            MergeTable::new(&["a b", "a ab", "b a", "a a", "ba b", "ab aa"], &vocabulary).unwrap();
         let mut merger = Merger::default();
         for length in 0..=9 {
             for bits in 0..1_u32 << length {
-                let word: Vec<u8> = (0..length).map(|bit| b'a' + (bits >> bit & 1) as u8).collect();
+                let word: Vec<u8> = (0..length)
+                    .map(|bit| b'a' + (bits >> bit & 1) as u8)
+                    .collect();
                 let symbols = word.iter().map(|&byte| (1, Some(u32::from(byte - b'a'))));
                 let mut ids = Vec::new();
                 merger.merge(&word, symbols, &table, |id, _| ids.extend(id));
-                assert_eq!(ids, naive(&word, &table), "{}", String::from_utf8_lossy(&word));
+                assert_eq!(
+                    ids,
+                    naive(&word, &table),
+                    "{}",
+                    String::from_utf8_lossy(&word)
+                );
             }
         }
     }

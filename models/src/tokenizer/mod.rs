@@ -36,7 +36,6 @@ use vocabulary::{HIDDEN, SPECIAL, TokenKind, Vocabulary};
 pub use error::TokenizerError;
 pub use special::SpecialTokens;
 pub use stream::DecodeStream;
-pub(crate) use stream::Utf8Stream;
 
 /// Values of `tokenizer.ggml.model` that can be read.
 pub(crate) const SUPPORTED_MODELS: &[&str] = &["gpt2", "llama", "gemma4"];
@@ -107,11 +106,24 @@ impl Tokenizer {
                 let pre = PreTokenizer::new(pre.ok_or(TokenizerError::MissingPre)?)?;
                 let add_bos = pre.add_bos();
                 let bpe = ByteBpe::new(&merges()?, pre, &vocabulary)?;
-                (Algorithm::ByteBpe(Box::new(bpe)), Defaults { add_bos, ..Defaults::default() })
+                (
+                    Algorithm::ByteBpe(Box::new(bpe)),
+                    Defaults {
+                        add_bos,
+                        ..Defaults::default()
+                    },
+                )
             }
             "gemma4" => {
                 let bpe = RawBpe::new(&merges()?, &vocabulary)?;
-                (Algorithm::RawBpe(bpe), Defaults { add_bos: true, force_bos: true, ..Defaults::default() })
+                (
+                    Algorithm::RawBpe(bpe),
+                    Defaults {
+                        add_bos: true,
+                        force_bos: true,
+                        ..Defaults::default()
+                    },
+                )
             }
             _ => (Algorithm::Spm, Defaults::SPM),
         };
@@ -169,7 +181,12 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    fn encode_fragment(&self, text: &[u8], after_special: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn encode_fragment(
+        &self,
+        text: &[u8],
+        after_special: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         match &self.algorithm {
             Algorithm::ByteBpe(bpe) => bpe.encode(text, &self.vocabulary, ids),
             Algorithm::RawBpe(bpe) => bpe.encode(text, &self.vocabulary, ids),
@@ -203,7 +220,8 @@ impl Tokenizer {
     /// [`TokenizerError::UnknownId`].
     pub fn decode(&self, ids: &[u32], special: bool) -> Result<String, TokenizerError> {
         let bytes = self.decode_bytes(ids, special)?;
-        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// The bytes of `ids`. Control tokens are written out with `special` and skipped without it.
@@ -239,7 +257,9 @@ impl Tokenizer {
             text.to_vec()
         } else if kind.is(TokenKind::NORMAL) {
             match &self.algorithm {
-                Algorithm::ByteBpe(_) | Algorithm::Json(_, json::Alphabet::Bytes) => byte_bpe::decode(text),
+                Algorithm::ByteBpe(_) | Algorithm::Json(_, json::Alphabet::Bytes) => {
+                    byte_bpe::decode(text)
+                }
                 _ => spm::unmark_spaces(text),
             }
         } else if kind.is(TokenKind::BYTE) {
@@ -258,7 +278,11 @@ impl Tokenizer {
 
     fn check(&self, id: u32) -> Result<(), TokenizerError> {
         let size = self.vocabulary.len();
-        if (id as usize) < size { Ok(()) } else { Err(TokenizerError::UnknownId { id, size }) }
+        if (id as usize) < size {
+            Ok(())
+        } else {
+            Err(TokenizerError::UnknownId { id, size })
+        }
     }
 
     /// The id of the token whose text in the file is `text`.
@@ -350,5 +374,9 @@ fn model_name(metadata: &Metadata) -> Result<&str, TokenizerError> {
 fn read_vocabulary(metadata: &Metadata) -> Result<Vocabulary, TokenizerError> {
     let types: Option<Vec<i32>> = metadata.get_optional("tokenizer.ggml.token_type")?;
     let scores = metadata.get_optional("tokenizer.ggml.scores")?;
-    Vocabulary::new(&metadata.get::<Vec<&[u8]>>("tokenizer.ggml.tokens")?, types.as_deref(), scores)
+    Vocabulary::new(
+        &metadata.get::<Vec<&[u8]>>("tokenizer.ggml.tokens")?,
+        types.as_deref(),
+        scores,
+    )
 }

@@ -36,11 +36,19 @@ struct Candidates {
 
 impl Partition {
     pub(crate) fn new(vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
-        let mut ids: Vec<u32> =
-            (0..vocabulary.len() as u32).filter(|&id| vocabulary.kind(id).is(SPECIAL)).collect();
+        let mut ids: Vec<u32> = (0..vocabulary.len() as u32)
+            .filter(|&id| vocabulary.kind(id).is(SPECIAL))
+            .collect();
         ids.sort_by_key(|&id| std::cmp::Reverse(vocabulary.text(id).len()));
-        let always = ids.iter().copied().filter(|&id| !vocabulary.kind(id).is(HIDDEN)).collect();
-        Ok(Self { parsed: Candidates::new(ids, vocabulary)?, always: Candidates::new(always, vocabulary)? })
+        let always = ids
+            .iter()
+            .copied()
+            .filter(|&id| !vocabulary.kind(id).is(HIDDEN))
+            .collect();
+        Ok(Self {
+            parsed: Candidates::new(ids, vocabulary)?,
+            always: Candidates::new(always, vocabulary)?,
+        })
     }
 
     /// The fragments of `text`, in order and none of them empty. With `parse_special` false the
@@ -54,7 +62,11 @@ impl Partition {
         if text.is_empty() {
             return Vec::new();
         }
-        let candidates = if parse_special { &self.parsed } else { &self.always };
+        let candidates = if parse_special {
+            &self.parsed
+        } else {
+            &self.always
+        };
         let mut fragments = vec![Fragment::Text(text)];
         for id in candidates.present(text) {
             let finder = memmem::Finder::new(vocabulary.text(id));
@@ -87,7 +99,11 @@ impl Candidates {
         for found in self.scan.find_overlapping_iter(text) {
             seen[found.pattern().as_usize()] = true;
         }
-        self.ids.iter().zip(seen).filter_map(|(&id, seen)| seen.then_some(id)).collect()
+        self.ids
+            .iter()
+            .zip(seen)
+            .filter_map(|(&id, seen)| seen.then_some(id))
+            .collect()
     }
 }
 
@@ -116,21 +132,32 @@ mod tests {
 
     fn split(text: &str, parse_special: bool) -> Vec<Fragment<'_>> {
         let vocabulary = vocabulary();
-        Partition::new(&vocabulary).unwrap().split(text.as_bytes(), &vocabulary, parse_special)
+        Partition::new(&vocabulary)
+            .unwrap()
+            .split(text.as_bytes(), &vocabulary, parse_special)
     }
 
     #[test]
     fn the_longest_token_wins_wherever_it_starts() {
         use Fragment::{Text, Token};
-        assert_eq!(split("x<a><b><c>y", true), [Text(b"x"), Token(0), Token(2), Text(b"y")]);
+        assert_eq!(
+            split("x<a><b><c>y", true),
+            [Text(b"x"), Token(0), Token(2), Text(b"y")]
+        );
         assert_eq!(split("<a><b", true), [Token(1)]);
-        assert_eq!(split("<a><a>text", true), [Token(0), Token(0), Text(b"text")]);
+        assert_eq!(
+            split("<a><a>text", true),
+            [Token(0), Token(0), Text(b"text")]
+        );
     }
 
     #[test]
     fn control_tokens_stay_text_unless_asked_for() {
         use Fragment::{Text, Token};
-        assert_eq!(split("<a><u>!", false), [Text(b"<a>"), Token(4), Text(b"!")]);
+        assert_eq!(
+            split("<a><u>!", false),
+            [Text(b"<a>"), Token(4), Text(b"!")]
+        );
         assert_eq!(split("<a><u>!", true), [Token(0), Token(4), Text(b"!")]);
         assert_eq!(split("", true), []);
         assert_eq!(split("plain", true), [Text(b"plain")]);

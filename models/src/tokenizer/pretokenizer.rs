@@ -104,12 +104,27 @@ struct Rule {
 }
 
 const fn rule(names: &'static [&'static str], patterns: &'static [&'static str]) -> Rule {
-    Rule { names, patterns, ignore_merges: false, add_bos: false }
+    Rule {
+        names,
+        patterns,
+        ignore_merges: false,
+        add_bos: false,
+    }
 }
 
 const RULES: &[Rule] = &[
     rule(
-        &["qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2", "kormo", "f2llmv2"],
+        &[
+            "qwen2",
+            "deepseek-r1-qwen",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+            "kormo",
+            "f2llmv2",
+        ],
         &[QWEN2],
     ),
     rule(&["qwen35"], &[QWEN35]),
@@ -130,27 +145,79 @@ const RULES: &[Rule] = &[
         add_bos: true,
     },
     rule(&["chatglm-bpe", "dbrx", "smaug-bpe"], &[LLAMA3]),
-    Rule { names: &["glm4", "glm5"], patterns: &[LLAMA3], ignore_merges: true, add_bos: false },
+    Rule {
+        names: &["glm4", "glm5"],
+        patterns: &[LLAMA3],
+        ignore_merges: true,
+        add_bos: false,
+    },
     rule(
         &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         &[r"\p{N}{1,3}", CJK, DEEPSEEK_V3_WORDS],
     ),
     rule(
         &["deepseek-llm"],
-        &[r"[\r\n]", DEEPSEEK_LLM_WORDS, DEEPSEEK_LLM_PUNCTUATION, r"\s+$", DEEPSEEK_CJK, r"\p{N}+"],
+        &[
+            r"[\r\n]",
+            DEEPSEEK_LLM_WORDS,
+            DEEPSEEK_LLM_PUNCTUATION,
+            r"\s+$",
+            DEEPSEEK_CJK,
+            r"\p{N}+",
+        ],
     ),
-    rule(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK, r"\p{N}"]),
-    rule(&["minimax-m2", "gpt-4o", "llama4", "kanana2", "talkie"], &[GPT4O]),
-    Rule { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, add_bos: true },
     rule(
-        &["gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling", "gigachat", "mellum"],
+        &["deepseek-coder"],
+        &[
+            r"[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            DEEPSEEK_CJK,
+            r"\p{N}",
+        ],
+    ),
+    rule(
+        &["minimax-m2", "gpt-4o", "llama4", "kanana2", "talkie"],
+        &[GPT4O],
+    ),
+    Rule {
+        names: &["tekken"],
+        patterns: &[TEKKEN],
+        ignore_merges: true,
+        add_bos: true,
+    },
+    rule(
+        &[
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "exaone4",
+            "trillion",
+            "granite-docling",
+            "gigachat",
+            "mellum",
+        ],
         &[GPT2],
     ),
     rule(
-        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"],
+        &[
+            "starcoder",
+            "refact",
+            "command-r",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
         &[r"\p{N}", GPT2],
     ),
-    rule(&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"]),
+    rule(
+        &["falcon"],
+        &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"],
+    ),
 ];
 
 /// A pre-tokenizer, compiled.
@@ -192,14 +259,20 @@ impl Tail {
     /// Length of the last character of `found` if a run of spaces has to give it back to what
     /// follows, else 0.
     fn given_back(self, found: &str) -> usize {
-        let Some(last) = found.chars().next_back() else { return 0 };
+        let Some(last) = found.chars().next_back() else {
+            return 0;
+        };
         // No other alternative matches anything that ends in such a character.
         let is_run = match self {
             Self::None => false,
             Self::Spaces => last.is_whitespace() && last != '\n' && last != '\r',
             Self::Whitespace => last.is_whitespace(),
         };
-        if is_run && found.len() > last.len_utf8() { last.len_utf8() } else { 0 }
+        if is_run && found.len() > last.len_utf8() {
+            last.len_utf8()
+        } else {
+            0
+        }
     }
 }
 
@@ -213,10 +286,19 @@ impl PreTokenizer {
         let steps = rule
             .patterns
             .iter()
-            .map(|pattern| Ok(Step { regex: Regex::new(pattern)?, tail: Tail::of(pattern) }))
+            .map(|pattern| {
+                Ok(Step {
+                    regex: Regex::new(pattern)?,
+                    tail: Tail::of(pattern),
+                })
+            })
             .collect::<Result<_, regex::Error>>()
             .map_err(|error| TokenizerError::Encode(error.to_string()))?;
-        Ok(Self { steps, ignore_merges: rule.ignore_merges, add_bos: rule.add_bos })
+        Ok(Self {
+            steps,
+            ignore_merges: rule.ignore_merges,
+            add_bos: rule.add_bos,
+        })
     }
 
     pub(crate) fn ignore_merges(&self) -> bool {
@@ -229,7 +311,7 @@ impl PreTokenizer {
 
     /// The words of `text`: non-empty ranges that cover it in order.
     pub(crate) fn split(&self, text: &str) -> Vec<Range<usize>> {
-        let mut pieces = vec![0..text.len()];
+        let mut pieces = Vec::from([0..text.len()]);
         for step in &self.steps {
             let mut cut = Vec::with_capacity(pieces.len() * 2);
             for piece in pieces {
@@ -268,7 +350,12 @@ mod tests {
     use super::*;
 
     fn split<'a>(pre: &str, text: &'a str) -> Vec<&'a str> {
-        PreTokenizer::new(pre).unwrap().split(text).into_iter().map(|range| &text[range]).collect()
+        PreTokenizer::new(pre)
+            .unwrap()
+            .split(text)
+            .into_iter()
+            .map(|range| &text[range])
+            .collect()
     }
 
     #[test]
@@ -288,7 +375,10 @@ mod tests {
         assert_eq!(split("qwen2", "a \n b"), ["a", " \n", " b"]);
         assert_eq!(split("gpt-2", "a \n b"), ["a", " \n", " b"]);
         assert_eq!(split("gpt-2", "a \nb"), ["a", " ", "\n", "b"]);
-        assert_eq!(split("qwen2", "a\u{a0}\u{a0}1"), ["a", "\u{a0}", "\u{a0}", "1"]);
+        assert_eq!(
+            split("qwen2", "a\u{a0}\u{a0}1"),
+            ["a", "\u{a0}", "\u{a0}", "1"]
+        );
     }
 
     #[test]
@@ -296,7 +386,10 @@ mod tests {
         assert_eq!(split("qwen2", "I'M 123"), ["I", "'M", " ", "1", "2", "3"]);
         assert_eq!(split("glm4", "1234"), ["123", "4"]);
         assert_eq!(split("qwen2", "x'ſ"), ["x", "'ſ"]);
-        assert_eq!(split("gpt-4o", "HTTPServer don't"), ["HTTPServer", " don't"]);
+        assert_eq!(
+            split("gpt-4o", "HTTPServer don't"),
+            ["HTTPServer", " don't"]
+        );
         assert_eq!(split("gpt-4o", "aB"), ["a", "B"]);
         assert_eq!(split("falcon", "1234"), ["123", "4"]);
     }
@@ -309,26 +402,40 @@ mod tests {
 
     #[test]
     fn deepseek_splits_in_sequence() {
-        assert_eq!(split("deepseek-v3", "12345東京abc.x"), ["123", "45", "東京", "abc", ".x"]);
-        assert_eq!(split("deepseek-llm", "a b\n12  "), ["a", " b", "\n", "12", "  "]);
+        assert_eq!(
+            split("deepseek-v3", "12345東京abc.x"),
+            ["123", "45", "東京", "abc", ".x"]
+        );
+        assert_eq!(
+            split("deepseek-llm", "a b\n12  "),
+            ["a", " b", "\n", "12", "  "]
+        );
     }
 
     #[test]
     fn unknown_pre() {
         let error = PreTokenizer::new("no-such-rule").unwrap_err();
-        assert!(matches!(&error, TokenizerError::UnknownPre(name) if name == "no-such-rule"), "{error}");
+        assert!(
+            matches!(&error, TokenizerError::UnknownPre(name) if name == "no-such-rule"),
+            "{error}"
+        );
         assert!(error.to_string().contains("from_json"), "{error}");
     }
 
     #[test]
     fn a_megabyte_of_one_kind_takes_linear_time() {
-        for text in [" ", "a", "\n", " \n", "'", "東", "1", "\u{301}", " a", "\u{3000}"] {
+        for text in [
+            " ", "a", "\n", " \n", "'", "東", "1", "\u{301}", " a", "\u{3000}",
+        ] {
             let text = text.repeat((1 << 20) / text.len());
             for name in ["qwen2", "qwen35", "deepseek-v3", "deepseek-llm", "gpt-4o"] {
                 let start = std::time::Instant::now();
                 let pieces = PreTokenizer::new(name).unwrap().split(&text).len();
                 let elapsed = start.elapsed();
-                assert!(pieces > 0 && elapsed.as_secs() < 20, "{name}: {pieces} pieces in {elapsed:?}");
+                assert!(
+                    pieces > 0 && elapsed.as_secs() < 20,
+                    "{name}: {pieces} pieces in {elapsed:?}"
+                );
             }
         }
     }

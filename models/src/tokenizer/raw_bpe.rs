@@ -15,8 +15,13 @@ pub(crate) struct RawBpe {
 
 impl RawBpe {
     /// `merges` are lines of `left right`, lowest rank first.
-    pub(crate) fn new<T: AsRef<[u8]>>(merges: &[T], vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
-        Ok(Self { merges: MergeTable::new(merges, vocabulary)? })
+    pub(crate) fn new<T: AsRef<[u8]>>(
+        merges: &[T],
+        vocabulary: &Vocabulary,
+    ) -> Result<Self, TokenizerError> {
+        Ok(Self {
+            merges: MergeTable::new(merges, vocabulary)?,
+        })
     }
 
     /// Appends the ids of one fragment of text.
@@ -33,10 +38,17 @@ impl RawBpe {
                 out.push(id);
                 continue;
             }
-            merger.merge(&bytes, characters(&bytes, vocabulary), &self.merges, |id, bytes| match id {
-                Some(id) => out.push(id),
-                None => out.extend(bytes.iter().filter_map(|&byte| vocabulary.byte_token(byte))),
-            });
+            merger.merge(
+                &bytes,
+                characters(&bytes, vocabulary),
+                &self.merges,
+                |id, bytes| match id {
+                    Some(id) => out.push(id),
+                    None => {
+                        out.extend(bytes.iter().filter_map(|&byte| vocabulary.byte_token(byte)))
+                    }
+                },
+            );
         }
     }
 }
@@ -47,7 +59,10 @@ fn newline_runs(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let newline = *bytes.get(start)? == b'\n';
-        let length = bytes[start..].iter().take_while(|&&byte| (byte == b'\n') == newline).count();
+        let length = bytes[start..]
+            .iter()
+            .take_while(|&&byte| (byte == b'\n') == newline)
+            .count();
         let run = start..start + length;
         start = run.end;
         Some(run)
@@ -60,7 +75,9 @@ mod tests {
 
     #[test]
     fn merges_by_rank_with_byte_fallback() {
-        let tokens = ["a", "b", "c", "ab", "bc", "▁", "▁a", "\n", "\n\n", "<0xC3>", "<0xA9>"];
+        let tokens = [
+            "a", "b", "c", "ab", "bc", "▁", "▁a", "\n", "\n\n", "<0xC3>", "<0xA9>",
+        ];
         let vocabulary = Vocabulary::new(&tokens, None, None).unwrap();
         let bpe = RawBpe::new(&["b c", "a b", "▁ a"], &vocabulary).unwrap();
         let ids = |text: &str| {

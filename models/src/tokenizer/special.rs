@@ -54,8 +54,13 @@ const FIM_MIDDLE: &[&str] = &[
     "<|middle|>",
 ];
 const FIM_PAD: &[&str] = &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"];
-const FIM_REPOSITORY: &[&str] =
-    &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"];
+const FIM_REPOSITORY: &[&str] = &[
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+];
 const FIM_SEPARATOR: &[&str] = &["<|file_sep|>"];
 
 /// Texts that end generation wherever they are in a vocabulary.
@@ -127,8 +132,11 @@ impl SpecialTokens {
     ) -> Result<Self, TokenizerError> {
         let size = vocabulary.len() as u64;
         let key = |name: &str| -> Result<Option<u32>, TokenizerError> {
-            let id: Option<i64> = metadata.get_optional(&format!("tokenizer.ggml.{name}_token_id"))?;
-            Ok(id.and_then(|id| u32::try_from(id).ok()).filter(|&id| u64::from(id) < size))
+            let id: Option<i64> =
+                metadata.get_optional(&format!("tokenizer.ggml.{name}_token_id"))?;
+            Ok(id
+                .and_then(|id| u32::try_from(id).ok())
+                .filter(|&id| u64::from(id) < size))
         };
         let default = |id: Option<u32>| id.filter(|&id| u64::from(id) < size);
         let either = |new: &str, old: &str| -> Result<Option<u32>, TokenizerError> {
@@ -205,13 +213,21 @@ fn make_control(id: u32, vocabulary: &mut Vocabulary) {
 
 /// Texts that end generation in one vocabulary and are ordinary in another.
 fn remove_false_ends(ends: &mut Vec<u32>, vocabulary: &mut Vocabulary) {
-    let find = |ends: &[u32], text: &str| vocabulary.id(text.as_bytes()).filter(|id| ends.contains(id));
+    let find = |ends: &[u32], text: &str| {
+        vocabulary
+            .id(text.as_bytes())
+            .filter(|id| ends.contains(id))
+    };
     let has = |text| find(ends, text).is_some();
 
     let call = has("<|call|>") || has("<|calls|>");
-    let harmony_end = find(ends, "<|end|>").filter(|_| call && (has("<|return|>") || has("<|flush|>")));
+    let harmony_end =
+        find(ends, "<|end|>").filter(|_| call && (has("<|return|>") || has("<|flush|>")));
     let markup_s = find(ends, "</s>").filter(|_| has("<|tool_response>"));
-    for (id, kind) in [(harmony_end, TokenKind::USER_DEFINED), (markup_s, TokenKind::NORMAL)] {
+    for (id, kind) in [
+        (harmony_end, TokenKind::USER_DEFINED),
+        (markup_s, TokenKind::NORMAL),
+    ] {
         if let Some(id) = id {
             ends.retain(|&end| end != id);
             vocabulary.set_kind(id, kind);

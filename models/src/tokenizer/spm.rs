@@ -23,17 +23,30 @@ impl MergeRule for ByScore<'_> {
 fn descending(score: f32) -> u32 {
     // Adding zero turns -0.0 into 0.0, which compares equal to it.
     let bits = (score + 0.0).to_bits();
-    if bits >> 31 == 1 { bits } else { !bits & 0x7FFF_FFFF }
+    if bits >> 31 == 1 {
+        bits
+    } else {
+        !bits & 0x7FFF_FFFF
+    }
 }
 
 /// Appends the ids of one fragment of text. `prefix` puts a space before it.
-pub(crate) fn encode(text: &[u8], prefix: bool, vocabulary: &Vocabulary, unknown: Option<u32>, out: &mut Vec<u32>) {
+pub(crate) fn encode(
+    text: &[u8],
+    prefix: bool,
+    vocabulary: &Vocabulary,
+    unknown: Option<u32>,
+    out: &mut Vec<u32>,
+) {
     let text = mark_spaces(text, prefix);
     let symbols = characters(&text, vocabulary);
     Merger::default().merge(&text, symbols, &ByScore(vocabulary), |id, bytes| match id {
         Some(id) => out.push(id),
         None => out.extend(bytes.iter().filter_map(|&byte| {
-            vocabulary.byte_token(byte).or_else(|| vocabulary.id(&[byte])).or(unknown)
+            vocabulary
+                .byte_token(byte)
+                .or_else(|| vocabulary.id(&[byte]))
+                .or(unknown)
         })),
     });
 }
@@ -75,8 +88,21 @@ mod tests {
 
     #[test]
     fn scores_order_in_reverse() {
-        let scores = [f32::INFINITY, 3.5, 1e-30, 0.0, -1e-30, -1.0, -1000.0, f32::NEG_INFINITY];
-        assert!(scores.windows(2).all(|pair| descending(pair[0]) < descending(pair[1])));
+        let scores = [
+            f32::INFINITY,
+            3.5,
+            1e-30,
+            0.0,
+            -1e-30,
+            -1.0,
+            -1000.0,
+            f32::NEG_INFINITY,
+        ];
+        assert!(
+            scores
+                .windows(2)
+                .all(|pair| descending(pair[0]) < descending(pair[1]))
+        );
         assert_eq!(descending(-0.0), descending(0.0));
     }
 

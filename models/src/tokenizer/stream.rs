@@ -17,7 +17,12 @@ pub struct DecodeStream<'a> {
 impl<'a> DecodeStream<'a> {
     /// `special` says whether control tokens are written out or skipped.
     pub fn new(tokenizer: &'a Tokenizer, special: bool) -> Self {
-        Self { tokenizer, text: Utf8Stream::default(), special, started: false }
+        Self {
+            tokenizer,
+            text: Utf8Stream::default(),
+            special,
+            started: false,
+        }
     }
 
     /// For text that continues what was decoded before: the space that SentencePiece
@@ -48,13 +53,13 @@ impl<'a> DecodeStream<'a> {
 
 /// Bytes to text, holding back an incomplete character at the end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Utf8Stream {
+struct Utf8Stream {
     /// At most three bytes that begin a character.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
+    fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.pending.len());
         let mut rest = self.pending.as_slice();
@@ -85,7 +90,7 @@ impl Utf8Stream {
         text
     }
 
-    pub(crate) fn flush(&mut self) -> String {
+    fn flush(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.pending).into_owned();
         self.pending.clear();
         text
@@ -98,8 +103,12 @@ mod tests {
 
     #[test]
     fn any_cut_gives_the_same_text() {
-        let inputs: [&[u8]; 4] =
-            ["a€b🙂é".as_bytes(), b"x\xFF\xC3y\xE2\x82", b"\xF0\x9F\x99", b"\x80\xC3\xA9\xF0\x9F"];
+        let inputs: [&[u8]; 4] = [
+            "a€b🙂é".as_bytes(),
+            b"x\xFF\xC3y\xE2\x82",
+            b"\xF0\x9F\x99",
+            b"\x80\xC3\xA9\xF0\x9F",
+        ];
         for bytes in inputs {
             let whole = String::from_utf8_lossy(bytes);
             for step in 1..=bytes.len() {

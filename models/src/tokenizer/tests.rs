@@ -29,7 +29,11 @@ pub(crate) fn gguf(entries: &[(&str, Entry<'_>)]) -> Gguf {
     out.extend(0_u64.to_le_bytes());
     out.extend((entries.len() as u64).to_le_bytes());
     for (key, entry) in entries {
-        let section = if key.starts_with("chat_template") { "" } else { "ggml." };
+        let section = if key.starts_with("chat_template") {
+            ""
+        } else {
+            "ggml."
+        };
         text(&mut out, &format!("tokenizer.{section}{key}"));
         match entry {
             Entry::Text(value) => {
@@ -81,14 +85,21 @@ fn bpe(extra: Vec<(&str, Entry<'_>)>) -> Result<Tokenizer, TokenizerError> {
 fn no_tokenizer() {
     let error = Tokenizer::from_metadata(gguf(&[]).metadata()).unwrap_err();
     assert!(matches!(error, TokenizerError::NoTokenizer(_)), "{error}");
-    let error = Tokenizer::from_metadata(gguf(&[("model", Text("no_vocab"))]).metadata()).unwrap_err();
-    assert!(matches!(&error, TokenizerError::NoTokenizer(name) if name == "`no_vocab`"), "{error}");
+    let error =
+        Tokenizer::from_metadata(gguf(&[("model", Text("no_vocab"))]).metadata()).unwrap_err();
+    assert!(
+        matches!(&error, TokenizerError::NoTokenizer(name) if name == "`no_vocab`"),
+        "{error}"
+    );
 }
 
 #[test]
 fn unsupported_model() {
     let error = Tokenizer::from_metadata(gguf(&[("model", Text("t5"))]).metadata()).unwrap_err();
-    assert!(matches!(&error, TokenizerError::UnsupportedModel(name) if name == "t5"), "{error}");
+    assert!(
+        matches!(&error, TokenizerError::UnsupportedModel(name) if name == "t5"),
+        "{error}"
+    );
     assert!(error.to_string().contains("gpt2, llama, gemma4"), "{error}");
 }
 
@@ -97,9 +108,16 @@ fn missing_and_unknown_pre_and_the_way_out() {
     let error = bpe(vec![]).unwrap_err();
     assert!(matches!(error, TokenizerError::MissingPre), "{error}");
     let error = bpe(vec![("pre", Text("default"))]).unwrap_err();
-    assert!(matches!(&error, TokenizerError::UnknownPre(name) if name == "default"), "{error}");
+    assert!(
+        matches!(&error, TokenizerError::UnknownPre(name) if name == "default"),
+        "{error}"
+    );
 
-    let file = gguf(&[("model", Text("gpt2")), ("tokens", Texts(BPE_TOKENS)), ("merges", Texts(&["a b"]))]);
+    let file = gguf(&[
+        ("model", Text("gpt2")),
+        ("tokens", Texts(BPE_TOKENS)),
+        ("merges", Texts(&["a b"])),
+    ]);
     let tokenizer = Tokenizer::from_metadata_with_pre(file.metadata(), "qwen2").unwrap();
     assert_eq!(tokenizer.encode("ab ab", false, false).unwrap(), [2, 3, 2]);
 }
@@ -109,23 +127,48 @@ fn keys_of_the_wrong_type_and_missing_arrays() {
     let error = Tokenizer::from_metadata(gguf(&[("model", Id(1))]).metadata()).unwrap_err();
     assert!(matches!(error, TokenizerError::Metadata(_)), "{error}");
     let error = Tokenizer::from_metadata(gguf(&[("model", Text("llama"))]).metadata()).unwrap_err();
-    assert!(error.to_string().contains("tokenizer.ggml.tokens"), "{error}");
-    let file = gguf(&[("model", Text("gpt2")), ("tokens", Texts(&["a"])), ("pre", Text("qwen2"))]);
+    assert!(
+        error.to_string().contains("tokenizer.ggml.tokens"),
+        "{error}"
+    );
+    let file = gguf(&[
+        ("model", Text("gpt2")),
+        ("tokens", Texts(&["a"])),
+        ("pre", Text("qwen2")),
+    ]);
     let error = Tokenizer::from_metadata(file.metadata()).unwrap_err();
-    assert!(error.to_string().contains("tokenizer.ggml.merges"), "{error}");
+    assert!(
+        error.to_string().contains("tokenizer.ggml.merges"),
+        "{error}"
+    );
 }
 
 #[test]
 fn special_tokens_in_text_are_read_only_if_asked_for() {
     let tokenizer = bpe(vec![("pre", Text("qwen2"))]).unwrap();
-    assert_eq!(tokenizer.encode("a<|im_end|>b", false, true).unwrap(), [0, 4, 1]);
+    assert_eq!(
+        tokenizer.encode("a<|im_end|>b", false, true).unwrap(),
+        [0, 4, 1]
+    );
     // Nothing but a, b and the space has a token here; the rest of the markup is dropped.
-    assert_eq!(tokenizer.encode("a<|im_end|>b", false, false).unwrap(), [0, 1]);
+    assert_eq!(
+        tokenizer.encode("a<|im_end|>b", false, false).unwrap(),
+        [0, 1]
+    );
     // User-defined tokens are matched either way.
-    assert_eq!(tokenizer.encode("a<think>b", false, false).unwrap(), [0, 5, 1]);
+    assert_eq!(
+        tokenizer.encode("a<think>b", false, false).unwrap(),
+        [0, 5, 1]
+    );
     // Control tokens are hidden, user-defined ones are not.
-    assert_eq!(tokenizer.decode(&[0, 4, 5, 3, 1], false).unwrap(), "a<think> b");
-    assert_eq!(tokenizer.decode(&[0, 4, 5], true).unwrap(), "a<|im_end|><think>");
+    assert_eq!(
+        tokenizer.decode(&[0, 4, 5, 3, 1], false).unwrap(),
+        "a<think> b"
+    );
+    assert_eq!(
+        tokenizer.decode(&[0, 4, 5], true).unwrap(),
+        "a<|im_end|><think>"
+    );
 }
 
 #[test]
@@ -182,9 +225,17 @@ fn bos_and_eos_follow_the_keys() {
 fn spm(extra: Vec<(&str, Entry<'_>)>) -> Tokenizer {
     let mut entries = vec![
         ("model", Text("llama")),
-        ("tokens", Texts(&["<unk>", "<s>", "</s>", "▁", "a", "▁a", "<0x0A>", "<0xC3>", "<0xA9>"])),
+        (
+            "tokens",
+            Texts(&[
+                "<unk>", "<s>", "</s>", "▁", "a", "▁a", "<0x0A>", "<0xC3>", "<0xA9>",
+            ]),
+        ),
         ("token_type", Types(&[2, 3, 3, 1, 1, 1, 6, 6, 6])),
-        ("scores", Scores(&[0.0, 0.0, 0.0, -3.0, -2.0, -1.0, 0.0, 0.0, 0.0])),
+        (
+            "scores",
+            Scores(&[0.0, 0.0, 0.0, -3.0, -2.0, -1.0, 0.0, 0.0, 0.0]),
+        ),
     ];
     entries.extend(extra);
     Tokenizer::from_metadata(gguf(&entries).metadata()).unwrap()
@@ -196,9 +247,15 @@ fn sentencepiece_puts_a_space_before_text_and_takes_it_away_again() {
     assert_eq!(tokenizer.encode("a", true, false).unwrap(), [1, 5]);
     assert_eq!(tokenizer.encode("a</s>a", false, true).unwrap(), [5, 2, 5]);
     assert_eq!(tokenizer.decode(&[5, 5], false).unwrap(), "a a");
-    assert_eq!(tokenizer.encode("aé\nz", false, false).unwrap(), [5, 7, 8, 6, 0]);
+    assert_eq!(
+        tokenizer.encode("aé\nz", false, false).unwrap(),
+        [5, 7, 8, 6, 0]
+    );
 
-    let plain = spm(vec![("add_space_prefix", Flag(false)), ("add_bos_token", Flag(false))]);
+    let plain = spm(vec![
+        ("add_space_prefix", Flag(false)),
+        ("add_bos_token", Flag(false)),
+    ]);
     assert_eq!(plain.encode("a a", true, false).unwrap(), [4, 5]);
     assert_eq!(plain.decode(&[5, 5, 6], false).unwrap(), " a a\n");
 }
@@ -207,7 +264,10 @@ fn sentencepiece_puts_a_space_before_text_and_takes_it_away_again() {
 fn streaming_decodes_byte_tokens_into_characters() {
     let tokenizer = spm(vec![]);
     let mut stream = super::DecodeStream::new(&tokenizer, false);
-    let pieces: Vec<String> = [1, 5, 7, 8, 5].iter().map(|&id| stream.push(id).unwrap()).collect();
+    let pieces: Vec<String> = [1, 5, 7, 8, 5]
+        .iter()
+        .map(|&id| stream.push(id).unwrap())
+        .collect();
     assert_eq!(pieces, ["", " a", "", "é", " a"]);
     assert_eq!(stream.push(7).unwrap(), "");
     assert_eq!(stream.flush(), "\u{FFFD}");
@@ -225,7 +285,10 @@ fn unknown_id() {
         tokenizer.piece(u32::MAX, true).unwrap_err(),
         tokenizer.token_text(9).unwrap_err(),
     ] {
-        assert!(matches!(error, TokenizerError::UnknownId { size: 9, .. }), "{error}");
+        assert!(
+            matches!(error, TokenizerError::UnknownId { size: 9, .. }),
+            "{error}"
+        );
     }
 }
 

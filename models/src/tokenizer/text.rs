@@ -24,7 +24,10 @@ pub(crate) struct Text<'a> {
 impl<'a> Text<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         if let Ok(text) = std::str::from_utf8(bytes) {
-            return Self { text: Cow::Borrowed(text), surrogates: Vec::new() };
+            return Self {
+                text: Cow::Borrowed(text),
+                surrogates: Vec::new(),
+            };
         }
         let mut text = String::with_capacity(bytes.len());
         let mut surrogates = Vec::new();
@@ -39,7 +42,10 @@ impl<'a> Text<'a> {
             }
             rest = &rest[length..];
         }
-        Self { text: Cow::Owned(text), surrogates }
+        Self {
+            text: Cow::Owned(text),
+            surrogates,
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -55,9 +61,17 @@ impl<'a> Text<'a> {
         let mut bytes = Vec::with_capacity(piece.len());
         for (offset, character) in self.text[piece.clone()].char_indices() {
             let code = character as u32;
-            if self.surrogates.binary_search(&(piece.start + offset)).is_ok() {
+            if self
+                .surrogates
+                .binary_search(&(piece.start + offset))
+                .is_ok()
+            {
                 let code = code - STAND_IN + SURROGATES.start;
-                bytes.extend([0xED, 0x80 | (code >> 6 & 0x3F) as u8, 0x80 | (code & 0x3F) as u8]);
+                bytes.extend([
+                    0xED,
+                    0x80 | (code >> 6 & 0x3F) as u8,
+                    0x80 | (code & 0x3F) as u8,
+                ]);
             } else {
                 bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
@@ -85,7 +99,10 @@ fn decode(bytes: &[u8]) -> Option<(u32, usize)> {
 
 /// Length and id of each character of `text`, as the merge loop starts from them. A sequence
 /// that is cut off or invalid counts as a character of the length its first byte announces.
-pub(crate) fn characters(text: &[u8], vocabulary: &Vocabulary) -> impl Iterator<Item = (usize, Option<u32>)> {
+pub(crate) fn characters(
+    text: &[u8],
+    vocabulary: &Vocabulary,
+) -> impl Iterator<Item = (usize, Option<u32>)> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let length = sequence_length(*rest.first()?).min(rest.len());
@@ -126,14 +143,23 @@ mod tests {
         assert_eq!(read(b"ab\xFFcd"), "ab\u{FFFD}cd".as_bytes());
         assert_eq!(read(b"\x80\x80x"), "\u{FFFD}\u{FFFD}x".as_bytes());
         assert_eq!(read(b"caf\xC3"), "caf\u{FFFD}".as_bytes());
-        assert_eq!(read(b"\xF0\x9F\x98 y"), "\u{FFFD}\u{FFFD}\u{FFFD} y".as_bytes());
-        assert_eq!(read(b"\xF8\x88\x80\x80\x80q"), "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}q".as_bytes());
+        assert_eq!(
+            read(b"\xF0\x9F\x98 y"),
+            "\u{FFFD}\u{FFFD}\u{FFFD} y".as_bytes()
+        );
+        assert_eq!(
+            read(b"\xF8\x88\x80\x80\x80q"),
+            "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}q".as_bytes()
+        );
     }
 
     #[test]
     fn overlong_forms_are_read_and_surrogates_kept() {
         assert_eq!(read(b"\xC0\xAF \xE0\x80\xAF"), b"/ /");
-        assert_eq!(read(b"a\xED\xA0\x80z\xED\xBF\xBF"), b"a\xED\xA0\x80z\xED\xBF\xBF");
+        assert_eq!(
+            read(b"a\xED\xA0\x80z\xED\xBF\xBF"),
+            b"a\xED\xA0\x80z\xED\xBF\xBF"
+        );
     }
 
     #[test]

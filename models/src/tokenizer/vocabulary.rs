@@ -75,7 +75,11 @@ impl Vocabulary {
         if count == 0 {
             return Err(TokenizerError::EmptyVocabulary);
         }
-        let short = |key, len| TokenizerError::ShortArray { key, len, tokens: count };
+        let short = |key, len| TokenizerError::ShortArray {
+            key,
+            len,
+            tokens: count,
+        };
         if let Some(types) = types.filter(|types| types.len() < count) {
             return Err(short("tokenizer.ggml.token_type", types.len()));
         }
@@ -87,7 +91,10 @@ impl Vocabulary {
             bytes: Vec::with_capacity(tokens.iter().map(|token| token.as_ref().len()).sum()),
             ends: Vec::with_capacity(count),
             kinds: match types {
-                Some(types) => types[..count].iter().map(|&t| TokenKind::from_gguf(t)).collect(),
+                Some(types) => types[..count]
+                    .iter()
+                    .map(|&t| TokenKind::from_gguf(t))
+                    .collect(),
                 None => vec![TokenKind::NORMAL; count],
             },
             scores: scores.unwrap_or_default(),
@@ -111,7 +118,11 @@ impl Vocabulary {
         let slot = match self.slot(text) {
             Ok(first) => {
                 let text = String::from_utf8_lossy(text).into_owned();
-                return Err(TokenizerError::DuplicateToken { first, second: id, text });
+                return Err(TokenizerError::DuplicateToken {
+                    first,
+                    second: id,
+                    text,
+                });
             }
             Err(slot) => slot,
         };
@@ -146,7 +157,11 @@ impl Vocabulary {
     /// If `id` is not below [`Self::len`].
     pub(crate) fn text(&self, id: u32) -> &[u8] {
         let id = id as usize;
-        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        let start = if id == 0 {
+            0
+        } else {
+            self.ends[id - 1] as usize
+        };
         &self.bytes[start..self.ends[id] as usize]
     }
 
@@ -236,20 +251,53 @@ mod tests {
     #[test]
     fn duplicate_token() {
         let error = Vocabulary::new(&["a", "b", "a"], None, None).unwrap_err();
-        assert!(matches!(error, TokenizerError::DuplicateToken { first: 0, second: 2, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TokenizerError::DuplicateToken {
+                    first: 0,
+                    second: 2,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 
     #[test]
     fn empty_vocabulary() {
-        assert!(matches!(Vocabulary::new::<&str>(&[], None, None), Err(TokenizerError::EmptyVocabulary)));
+        assert!(matches!(
+            Vocabulary::new::<&str>(&[], None, None),
+            Err(TokenizerError::EmptyVocabulary)
+        ));
     }
 
     #[test]
     fn short_arrays() {
         let tokens = ["a", "b"];
         let error = Vocabulary::new(&tokens, Some(&[1]), None).unwrap_err();
-        assert!(matches!(error, TokenizerError::ShortArray { len: 1, tokens: 2, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TokenizerError::ShortArray {
+                    len: 1,
+                    tokens: 2,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         let error = Vocabulary::new(&tokens, None, Some(vec![])).unwrap_err();
-        assert!(matches!(error, TokenizerError::ShortArray { len: 0, tokens: 2, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TokenizerError::ShortArray {
+                    len: 0,
+                    tokens: 2,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 }
