@@ -77,26 +77,19 @@ fn any_shard_opens_the_whole_model() {
 
 #[test]
 fn a_relative_path_opens() {
-    // `parent()` of a bare file name is empty.
     let split = Split::new();
-    let name = ShardName(&split.path(2)).relative();
-    if let Some(name) = name {
-        assert_eq!(Gguf::open(name).unwrap().tensors().len(), 4);
-    } else {
-        println!("skipped: no relative path leads to the temporary directory");
+    match from_here(&split.path(2)) {
+        Some(path) => assert_eq!(Gguf::open(path).unwrap().tensors().len(), 4),
+        None => println!("skipped: no relative path leads to the temporary directory"),
     }
 }
 
-struct ShardName<'a>(&'a Path);
-
-impl ShardName<'_> {
-    /// The path from the working directory, through `..`.
-    fn relative(&self) -> Option<PathBuf> {
-        let here = std::env::current_dir().ok()?;
-        let mut path: PathBuf = here.components().skip(1).map(|_| "..").collect();
-        path.push(self.0.strip_prefix("/").ok()?);
-        path.exists().then_some(path)
-    }
+/// `path` relative to the working directory, through `..`.
+fn from_here(path: &Path) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(path.strip_prefix("/").ok()?);
+    relative.exists().then_some(relative)
 }
 
 #[test]
