@@ -92,8 +92,8 @@ impl<'a> Cursor<'a> {
         self.array(item).map(u64::from_le_bytes)
     }
 
-    /// A length-prefixed string, sharing the file's memory.
-    pub(super) fn string(&mut self, item: Item<'_>) -> Result<Bytes, GgufError> {
+    /// The bytes of a length-prefixed string.
+    pub(super) fn string(&mut self, item: Item<'_>) -> Result<&'a [u8], GgufError> {
         let length = self.u64(item)?;
         if length > self.remaining() {
             return Err(GgufError::StringTooLong {
@@ -103,17 +103,17 @@ impl<'a> Cursor<'a> {
                 remaining: self.remaining(),
             });
         }
-        let start = self.position();
-        self.position += length as usize;
-        Ok(self.since(start))
+        self.take(length as usize, item)
     }
 
     /// A string used as a name, which must be UTF-8.
     pub(super) fn name(&mut self, item: Item<'_>) -> Result<String, GgufError> {
-        String::from_utf8(self.string(item)?.to_vec()).map_err(|e| GgufError::NameNotUtf8 {
+        let bytes = self.string(item)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| GgufError::NameNotUtf8 {
             file: self.file.clone(),
             what: item.to_string(),
-            lossy: String::from_utf8_lossy(e.as_bytes()).into_owned(),
-        })
+            lossy: String::from_utf8_lossy(bytes).into_owned(),
+        })?;
+        Ok(text.to_owned())
     }
 }

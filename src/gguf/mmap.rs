@@ -40,12 +40,7 @@ pub(super) fn map(path: &Path) -> Result<Bytes, GgufError> {
     if size == 0 {
         return Err(GgufError::EmptyFile { file: file_name });
     }
-    if usize::try_from(size).is_err() {
-        return Err(GgufError::TooLargeForAddressSpace {
-            file: file_name,
-            size,
-        });
-    }
+    check_address_space(&file_name, size, usize::MAX as u64)?;
     // SAFETY: the mapping is read-only and lives as long as the `Bytes` that owns it. That nobody changes or shortens
     // the file meanwhile cannot be ensured from here, as for every reader of mapped files: a change shows up as other
     // weights (all header fields were copied or checked, offsets are never read again from the map), a truncation ends
@@ -53,4 +48,31 @@ pub(super) fn map(path: &Path) -> Result<Bytes, GgufError> {
     // leaves existing mappings intact.
     let map = unsafe { Mmap::map(&file) }.map_err(failed("map"))?;
     Ok(Bytes::from_owner(map))
+}
+
+/// On 32-bit targets a file can be larger than memory can address.
+fn check_address_space(file: &FileName, size: u64, limit: u64) -> Result<(), GgufError> {
+    if size > limit {
+        return Err(GgufError::TooLargeForAddressSpace {
+            file: file.clone(),
+            size,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_large_for_address_space() {
+        let limit = u64::from(u32::MAX);
+        assert!(check_address_space(&FileName::Memory, limit, limit).is_ok());
+        let error = check_address_space(&FileName::Memory, limit + 1, limit).unwrap_err();
+        assert!(
+            matches!(error, GgufError::TooLargeForAddressSpace { size, .. } if size == limit + 1)
+        );
+        assert!(error.to_string().contains("4294967296 bytes"), "{error}");
+    }
 }

@@ -152,7 +152,10 @@ fn value(cursor: &mut Cursor<'_>, key: &str, ty: ValueType) -> Result<Value, Ggu
             let [byte] = cursor.array(item)?;
             Value::Bool(boolean(cursor, key, byte)?)
         }
-        ValueType::String => Value::String(GgufString::new(cursor.string(item)?)),
+        ValueType::String => {
+            let length = cursor.string(item)?.len() as u64;
+            Value::String(GgufString::new(cursor.since(cursor.position() - length)))
+        }
         ValueType::Array => Value::Array(array(cursor, key, 1)?),
     })
 }
