@@ -10,6 +10,8 @@ mod q5_0;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub(super) use super::input::RowInput;
 
