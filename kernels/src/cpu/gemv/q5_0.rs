@@ -11,7 +11,7 @@ mod x86 {
     use super::{CpuCode, Q5_0};
     use crate::blocks::BlockType;
     use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::q4_0::nibbles_avx2;
+    use crate::cpu::gemv::q4_0::{nibbles_avx2, nibbles_avx512};
     use crate::cpu::gemv::x86::{Block32, dot_block32_avx2, dot_block32_avx512};
     use core::arch::x86_64::*;
 
@@ -55,8 +55,7 @@ mod x86 {
             // SAFETY: the fields of two blocks.
             unsafe {
                 let second = blocks.add(Self::BYTES);
-                let first_nibbles = _mm512_castsi256_si512(nibbles_avx2(blocks.add(6)));
-                let nibbles = _mm512_inserti64x4::<1>(first_nibbles, nibbles_avx2(second.add(6)));
+                let nibbles = nibbles_avx512(blocks.add(6), second.add(6));
                 let qh = [blocks, second]
                     .map(|block| u64::from(block.add(2).cast::<u32>().read_unaligned()));
                 let set: __mmask64 = qh[0] | qh[1] << 32;

@@ -3,6 +3,8 @@
 //!
 //! All functions need the features of the level in their name, and are `unsafe` for that.
 
+#![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
+
 use super::RowInput;
 use crate::blocks::{CodeBlock, read_f16};
 use core::arch::x86_64::*;
@@ -56,27 +58,43 @@ pub(super) trait Block32: CodeBlock {
     ///
     /// # Safety
     /// Needs AVX-512 F, BW and VL; `blocks` must be two whole ones.
-    #[inline(always)]
-    unsafe fn codes_avx512(blocks: *const u8) -> __m512i {
-        // SAFETY: the caller's.
-        unsafe {
-            let first = _mm512_castsi256_si512(Self::codes_avx2(blocks));
-            _mm512_inserti64x4::<1>(first, Self::codes_avx2(blocks.add(Self::BYTES)))
-        }
+    unsafe fn codes_avx512(blocks: *const u8) -> __m512i;
+}
+
+/// Blocks whose scales are widened and multiplied together.
+const RUN: usize = 4;
+
+/// The scales of `RUN` adjacent blocks.
+///
+/// # Safety
+/// Needs F16C; the blocks must be whole.
+#[inline(always)]
+unsafe fn scales<T: Block32>(blocks: *const u8) -> __m128 {
+    // SAFETY: the caller says so.
+    unsafe {
+        let bits = |i: usize| {
+            u64::from(blocks.add(i * T::BYTES).cast::<u16>().read_unaligned()) << (16 * i)
+        };
+        _mm_cvtph_ps(_mm_cvtsi64_si128(
+            (bits(0) | bits(1) | bits(2) | bits(3)) as i64,
+        ))
     }
 }
 
-/// The bits of a block's scale.
+/// Prefetches all lines of `RUN` blocks to come.
 ///
 /// # Safety
-/// `block` must be whole.
+/// None beyond the target's.
 #[inline(always)]
-unsafe fn scale_bits(block: *const u8) -> i16 {
-    // SAFETY: the caller's.
-    unsafe { block.cast::<i16>().read_unaligned() }
+unsafe fn prefetch_run<T: Block32>(blocks: *const u8) {
+    for line in (0..RUN * T::BYTES).step_by(64) {
+        // SAFETY: a prefetch never faults.
+        unsafe { prefetch(blocks.wrapping_add(line)) }
+    }
 }
 
-/// Row products of a `Block32` type.
+/// Row products of a `Block32` type. What the offset of the codes contributes is taken off at the end, by the sums of
+/// activations times the scales; 8-bit codes are made signed instead, because `maddubs` would overflow.
 ///
 /// # Safety
 /// As [`CpuCode::dot_avx2`](crate::cpu::types::CpuCode::dot_avx2).
@@ -85,37 +103,74 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
     row: &[u8],
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
-    // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below the count.
+    let blocks = x[0].scales.len();
+    let whole = blocks / RUN * RUN;
+    // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.
     unsafe {
         let mut total = [_mm256_setzero_ps(); N];
-        for b in 0..x[0].scales.len() {
-            let block = row.as_ptr().add(b * T::BYTES);
-            prefetch(block);
-            let d = _mm256_cvtph_ps(_mm_set1_epi16(scale_bits(block)));
-            let codes = T::codes_avx2(block);
+        let mut total_sum = [_mm_setzero_ps(); N];
+        for first in (0..whole).step_by(RUN) {
+            let run = row.as_ptr().add(first * T::BYTES);
+            prefetch_run::<T>(run);
+            let d = scales::<T>(run);
+            // Through memory: a broadcast from there costs nothing beyond its load.
+            let mut both = [[0.0f32; RUN]; N];
             for t in 0..N {
-                let x_codes = _mm256_loadu_si256(x[t].codes.as_ptr().add(b * 32).cast());
-                let dots = if T::CODE_BITS == 8 {
-                    // Signed, with the sign moved to the other side: `maddubs` would overflow otherwise.
-                    let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-                    dot_avx2(_mm256_abs_epi8(signed), _mm256_sign_epi8(x_codes, signed))
-                } else {
-                    let lanes = _mm256_loadu_si256(x[t].lanes.as_ptr().add(b * 8).cast());
-                    _mm256_add_epi32(dot_avx2(codes, x_codes), lanes)
-                };
-                let scale = _mm256_mul_ps(d, _mm256_broadcast_ss(&*x[t].scales.as_ptr().add(b)));
-                total[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), scale, total[t]);
+                let x_scales = _mm_loadu_ps(x[t].scales.as_ptr().add(first));
+                _mm_storeu_ps(both[t].as_mut_ptr(), _mm_mul_ps(d, x_scales));
+                if T::CODE_BITS < 8 {
+                    let sums = _mm_loadu_ps(x[t].sums.as_ptr().add(first));
+                    total_sum[t] = _mm_fmadd_ps(d, sums, total_sum[t]);
+                }
+            }
+            for i in 0..RUN {
+                let codes = T::codes_avx2(run.add(i * T::BYTES));
+                for t in 0..N {
+                    let dots =
+                        dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add((first + i) * 32));
+                    total[t] = _mm256_fmadd_ps(dots, _mm256_broadcast_ss(&both[t][i]), total[t]);
+                }
+            }
+        }
+        for b in whole..blocks {
+            let d = read_f16(&row[b * T::BYTES..]);
+            let codes = T::codes_avx2(row.as_ptr().add(b * T::BYTES));
+            for t in 0..N {
+                let dots = dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add(b * 32));
+                total[t] = _mm256_fmadd_ps(dots, _mm256_set1_ps(d * x[t].scales[b]), total[t]);
+                if T::CODE_BITS < 8 {
+                    total_sum[t] = _mm_add_ss(total_sum[t], _mm_set_ss(d * x[t].sums[b]));
+                }
             }
         }
         let mut out = [0.0; N];
         for t in 0..N {
-            out[t] = sum_avx2(total[t]);
+            let offset = _mm_mul_ps(total_sum[t], _mm_set1_ps(T::OFFSET as f32));
+            out[t] = sum_avx2(_mm256_sub_ps(total[t], _mm256_zextps128_ps256(offset)));
         }
         out
     }
 }
 
-/// Row products of a `Block32` type.
+/// Dot products of 4 neighbours each, of one block and activations.
+///
+/// # Safety
+/// Needs AVX2 and 32 activations.
+#[inline(always)]
+unsafe fn dot_codes_avx2<T: Block32>(codes: __m256i, x: *const i8) -> __m256 {
+    // SAFETY: the caller says so.
+    unsafe {
+        let x = _mm256_loadu_si256(x.cast());
+        _mm256_cvtepi32_ps(if T::CODE_BITS == 8 {
+            let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+            dot_avx2(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        } else {
+            dot_avx2(codes, x)
+        })
+    }
+}
+
+/// Row products of a `Block32` type; the offset of the codes as for AVX2, except that 8-bit sums start from it.
 ///
 /// # Safety
 /// As [`CpuCode::dot_avx512`](crate::cpu::types::CpuCode::dot_avx512).
@@ -125,40 +180,70 @@ pub(super) unsafe fn dot_block32_avx512<T: Block32, const N: usize>(
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
     let blocks = x[0].scales.len();
-    // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below the count.
+    let whole = blocks / RUN * RUN;
+    // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.
     unsafe {
         let mut total = [_mm512_setzero_ps(); N];
-        for b in (0..blocks & !1).step_by(2) {
-            let block = row.as_ptr().add(b * T::BYTES);
-            prefetch(block);
-            let d = _mm256_castsi128_si256(_mm_set1_epi16(scale_bits(block)));
-            let d =
-                _mm256_inserti128_si256::<1>(d, _mm_set1_epi16(scale_bits(block.add(T::BYTES))));
-            let d = _mm512_cvtph_ps(d);
-            let codes = T::codes_avx512(block);
+        let mut total_rest = [_mm256_setzero_ps(); N];
+        let mut total_sum = [_mm_setzero_ps(); N];
+        let pairs = [
+            _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1),
+            _mm512_setr_epi32(2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3),
+        ];
+        for first in (0..whole).step_by(RUN) {
+            let run = row.as_ptr().add(first * T::BYTES);
+            prefetch_run::<T>(run);
+            let d = scales::<T>(run);
+            let mut both = [_mm512_setzero_ps(); N];
             for t in 0..N {
-                let x_codes = _mm512_loadu_si512(x[t].codes.as_ptr().add(b * 32).cast());
-                let lanes = _mm512_loadu_si512(x[t].lanes.as_ptr().add(b * 8).cast());
-                let dots = _mm512_dpbusd_epi32(lanes, codes, x_codes);
-                let scale = _mm512_mul_ps(d, _mm512_loadu_ps(x[t].scales8.as_ptr().add(b * 8)));
-                total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                both[t] = _mm512_castps128_ps512(_mm_mul_ps(
+                    d,
+                    _mm_loadu_ps(x[t].scales.as_ptr().add(first)),
+                ));
+                if T::CODE_BITS < 8 {
+                    let sums = _mm_loadu_ps(x[t].sums.as_ptr().add(first));
+                    total_sum[t] = _mm_fmadd_ps(d, sums, total_sum[t]);
+                }
+            }
+            for (i, pair) in pairs.into_iter().enumerate() {
+                let codes = T::codes_avx512(run.add(2 * i * T::BYTES));
+                for t in 0..N {
+                    let x_codes =
+                        _mm512_loadu_si512(x[t].codes.as_ptr().add((first + 2 * i) * 32).cast());
+                    let start = if T::CODE_BITS == 8 {
+                        _mm512_loadu_si512(x[t].lanes.as_ptr().add((first + 2 * i) * 8).cast())
+                    } else {
+                        _mm512_setzero_si512()
+                    };
+                    let dots = _mm512_dpbusd_epi32(start, codes, x_codes);
+                    let scale = _mm512_permutexvar_ps(pair, both[t]);
+                    total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                }
+            }
+        }
+        for b in whole..blocks {
+            let d = read_f16(&row[b * T::BYTES..]);
+            let codes = T::codes_avx2(row.as_ptr().add(b * T::BYTES));
+            for t in 0..N {
+                let x_codes = _mm256_loadu_si256(x[t].codes.as_ptr().add(b * 32).cast());
+                let start = if T::CODE_BITS == 8 {
+                    _mm256_loadu_si256(x[t].lanes.as_ptr().add(b * 8).cast())
+                } else {
+                    _mm256_setzero_si256()
+                };
+                let dots = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(start, codes, x_codes));
+                total_rest[t] =
+                    _mm256_fmadd_ps(dots, _mm256_set1_ps(d * x[t].scales[b]), total_rest[t]);
+                if T::CODE_BITS < 8 {
+                    total_sum[t] = _mm_add_ss(total_sum[t], _mm_set_ss(d * x[t].sums[b]));
+                }
             }
         }
         let mut out = [0.0; N];
         for t in 0..N {
-            out[t] = _mm512_reduce_add_ps(total[t]);
-        }
-        if blocks % 2 == 1 {
-            let b = blocks - 1;
-            let block = row.as_ptr().add(b * T::BYTES);
-            let d = read_f16(&row[b * T::BYTES..]);
-            let codes = T::codes_avx2(block);
-            for t in 0..N {
-                let x_codes = _mm256_loadu_si256(x[t].codes.as_ptr().add(b * 32).cast());
-                let lanes = _mm256_loadu_si256(x[t].lanes.as_ptr().add(b * 8).cast());
-                let dots = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(lanes, codes, x_codes));
-                out[t] += sum_avx2(dots) * d * x[t].scales[b];
-            }
+            let offset = _mm_mul_ps(total_sum[t], _mm_set1_ps(T::OFFSET as f32));
+            let rest = _mm256_sub_ps(total_rest[t], _mm256_zextps128_ps256(offset));
+            out[t] = _mm512_reduce_add_ps(_mm512_add_ps(total[t], _mm512_zextps256_ps512(rest)));
         }
         out
     }
