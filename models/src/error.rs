@@ -42,6 +42,9 @@ pub enum ModelError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The tokenizer cannot be built.
+    #[error(transparent)]
+    Tokenizer(#[from] crate::tokenizer::TokenizerError),
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,

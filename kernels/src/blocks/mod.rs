@@ -29,6 +29,9 @@ pub use q5_k::Q5K;
 pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
 
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
+pub(crate) use q4_k::unpack_scales_6bit;
+
 use crate::GgmlType;
 
 /// Longest block of any type, in values: the size of a stack buffer that holds one dequantized block.

@@ -24,14 +24,12 @@ pub(super) struct RowInput<'a> {
     pub codes: &'a [i8],
     /// `[len / 32]`.
     pub scales: &'a [f32],
-    /// `[len / 4]`: every scale 8 times.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
-    pub scales8: &'a [f32],
     /// `[len / 32]`: scale times the sum of 32 codes.
     pub sums: &'a [f32],
     /// `[len / 16]`: scale times the sum of 16 codes.
     pub sums16: &'a [f32],
-    /// `[len / 4]`: `-OFFSET` times the sum of 4 codes, as the lanes of a dot product instruction hold it.
+    /// `[len / 4]`: -128 times the sum of 4 codes, which takes the offset off 8-bit codes before anything is rounded.
+    /// For narrower codes, whose offset is no larger than they are, `sums` will do.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     pub lanes: &'a [i32],
 }
@@ -42,50 +40,37 @@ pub(super) struct RowBuffers {
     len: usize,
     codes: Vec<i8>,
     scales: Vec<f32>,
-    scales8: Vec<f32>,
     sums: Vec<f32>,
     sums16: Vec<f32>,
-    /// Per offset.
-    lanes: Vec<(i32, Vec<i32>)>,
+    lanes: Vec<i32>,
 }
 
 impl RowBuffers {
-    /// Quantizes rows of `len` values for matrices whose codes have these offsets.
-    pub(super) fn quantize(&mut self, x: &[f32], len: usize, offsets: &[i32], isa: Isa) {
+    /// Quantizes rows of `len` values.
+    pub(super) fn quantize(&mut self, x: &[f32], len: usize, isa: Isa) {
         self.len = len;
         self.codes.resize(x.len(), 0);
         self.scales.resize(x.len() / SCALE_LEN, 0.0);
-        self.scales8.resize(x.len() / 4, 0.0);
         self.sums.resize(x.len() / SCALE_LEN, 0.0);
         self.sums16.resize(x.len() / 16, 0.0);
-        self.lanes.resize_with(offsets.len(), Default::default);
-        for (lanes, &offset) in self.lanes.iter_mut().zip(offsets) {
-            lanes.0 = offset;
-            lanes.1.resize(x.len() / 4, 0);
-        }
+        self.lanes.resize(x.len() / 4, 0);
         // SAFETY: levels are checked where they enter.
         unsafe { isa.run(QuantizeRows { x, to: self }) }
     }
 
-    /// Row `index` for a matrix whose codes have this offset, one of those given to `quantize`.
-    pub(super) fn row(&self, index: usize, offset: i32) -> RowInput<'_> {
-        let lanes = self
-            .lanes
-            .iter()
-            .find(|lanes| lanes.0 == offset)
-            .map_or(&[][..], |lanes| &lanes.1);
-        let len = self.len;
+    /// Row `index`.
+    pub(super) fn row(&self, index: usize) -> RowInput<'_> {
         fn part<T>(all: &[T], index: usize, len: usize) -> &[T] {
             &all[index * len..][..len]
         }
+        let len = self.len;
         RowInput {
             len,
             codes: part(&self.codes, index, len),
             scales: part(&self.scales, index, len / SCALE_LEN),
-            scales8: part(&self.scales8, index, len / 4),
             sums: part(&self.sums, index, len / SCALE_LEN),
             sums16: part(&self.sums16, index, len / 16),
-            lanes: part(lanes, index, len / 4),
+            lanes: part(&self.lanes, index, len / 4),
         }
     }
 }
@@ -106,13 +91,10 @@ impl Kernel for QuantizeRows<'_> {
             let scale = quantize(x, codes);
             let fours = sums_of_4(codes);
             to.scales[block] = scale;
-            to.scales8.as_chunks_mut::<8>().0[block] = [scale; 8];
+            to.lanes.as_chunks_mut::<8>().0[block] = fours.map(|sum| -128 * sum);
             let halves = [fours[..4].iter().sum::<i32>(), fours[4..].iter().sum()];
             to.sums16.as_chunks_mut::<2>().0[block] = halves.map(|sum| scale * sum as f32);
             to.sums[block] = scale * (halves[0] + halves[1]) as f32;
-            for (offset, lanes) in &mut to.lanes {
-                lanes.as_chunks_mut::<8>().0[block] = fours.map(|sum| -*offset * sum);
-            }
         }
     }
 }

@@ -164,7 +164,6 @@ struct Ops {
 struct CodeOps {
     gemv: fn(&RowTask<'_>, &RowBuffers),
     gemm: fn(&RowTask<'_>, &[Group]),
-    offset: i32,
     sums: SumKind,
 }
 
@@ -185,7 +184,6 @@ impl TypeVisitor for PickOps {
         let code = CodeOps {
             gemv: gemv::rows::<T>,
             gemm: gemm::rows::<T>,
-            offset: T::OFFSET,
             sums,
         };
         Ops {
@@ -233,9 +231,8 @@ fn multiply(
         let x = &x[first * cols..][..tokens * cols];
         let gemv = tokens <= MAX_GEMV_TOKENS;
         if gemv {
-            let offsets = distinct(codes.iter().flatten().map(|code| code.offset));
-            if !offsets.is_empty() {
-                inputs.rows.quantize(x, cols, &offsets, isa);
+            if codes.iter().any(Option::is_some) {
+                inputs.rows.quantize(x, cols, isa);
             }
         } else {
             let kinds = distinct(codes.iter().flatten().map(|code| code.sums));

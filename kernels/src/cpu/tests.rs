@@ -309,7 +309,7 @@ fn linear_on_extreme_blocks() {
                     // Uneven, or the mins of constant blocks would cancel the codes exactly.
                     let x: Vec<f32> = noise(n * cols, 5).iter().map(|x| x + 1.0).collect();
                     check_linear(
-                        "extreme",
+                        &format!("filled with {fill} at {scale}"),
                         Matrix {
                             ty,
                             bytes: &bytes,
@@ -524,8 +524,8 @@ fn unpacked_row_products_agree_with_hand_written_ones() {
         #[inline(always)]
         unsafe fn run<L: Level>(self) -> Self::Output {
             let mut x = input::RowBuffers::default();
-            x.quantize(self.1, self.1.len(), &[T::OFFSET], Isa::Scalar);
-            let x = [x.row(0, T::OFFSET)];
+            x.quantize(self.1, self.1.len(), Isa::Scalar);
+            let x = [x.row(0)];
             // SAFETY: `run` is called with the features of `L`; row and input have equal lengths.
             unsafe {
                 [

@@ -1,7 +1,7 @@
-//! The parts of text generation that know no tensors: choosing a token from logits, deciding
-//! when to stop, and counting.
+//! Text generation: choosing a token from logits, deciding when to stop, counting, and [`Generation`],
+//! the loop that puts them together with a model.
 //!
-//! A generation loop puts them together with a model and a
+//! The parts know no tensors and serve loops of one's own, with a
 //! [`DecodeStream`](crate::tokenizer::DecodeStream):
 //!
 //! ```no_run
@@ -29,6 +29,7 @@
 //! ```
 
 mod error;
+mod generate;
 mod params;
 mod random;
 mod sampler;
@@ -36,6 +37,7 @@ mod stats;
 mod stop;
 
 pub use error::SamplingError;
+pub use generate::{GenerateError, GenerateOptions, Generation, Piece};
 pub use params::SamplingParams;
 pub use sampler::Sampler;
 pub use stats::GenerationStats;

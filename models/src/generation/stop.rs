@@ -12,6 +12,10 @@ pub enum StopReason {
     StopString(String),
     /// The limit of tokens is reached.
     MaxTokens,
+    /// The context has no room for another token.
+    ContextFull,
+    /// An error ended the generation.
+    Failed,
 }
 
 /// What to do after a token.

@@ -10,6 +10,8 @@ mod q5_0;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub(super) use super::input::RowInput;
 
@@ -68,7 +70,7 @@ impl<T: CpuCode> Multiply<'_, T> {
     /// The CPU must have the features of `L`.
     #[inline(always)]
     unsafe fn some<L: Level, const N: usize>(&self, first: usize) {
-        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(first + t, T::OFFSET));
+        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(first + t));
         for row in 0..self.task.rows.len() {
             // SAFETY: rows and inputs have `task.cols` values; a task's rows of the output are its own.
             unsafe {

@@ -4,6 +4,8 @@
 //! for, integer multiplies issue once a cycle, so the pairs are summed in 16 bits for as many steps as the width of
 //! the codes allows before one `madd` widens them.
 
+#![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
+
 use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
 use crate::blocks::read_f16;
 use crate::cpu::gemv::RowInput;

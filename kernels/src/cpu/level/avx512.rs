@@ -1,5 +1,7 @@
 //! Inner loops for AVX-512 with VNNI: 16 rows to a register, four products to a lane in one instruction.
 
+#![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
+
 use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
 use crate::cpu::gemv::RowInput;
 use crate::cpu::types::CpuCode;
