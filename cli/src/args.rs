@@ -1,0 +1,221 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Parser)]
+#[command(name = "burn-gguf", version, about = "Run, inspect and benchmark GGUF models on Burn devices")]
+pub struct Cli {
+    /// CPU threads (default: one a core)
+    #[arg(short = 't', long, global = true)]
+    pub threads: Option<usize>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Generate text from a prompt, or chat
+    Run(RunArgs),
+    /// Show a file's metadata and tensors, and whether we run it
+    Inspect(InspectArgs),
+    /// List the devices of this build and machine
+    Devices,
+    /// Measure prompt and generation speed
+    Bench(BenchArgs),
+    /// Write the logits of a prompt as .npy files
+    Logits(LogitsArgs),
+    /// Turn text into token ids, or ids into text
+    Tokenize(TokenizeArgs),
+    /// Write a tensor's dequantized values as a .npy file
+    Tensor(TensorArgs),
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum ArithmeticArg {
+    /// Weights dequantized in registers, float activations
+    Exact,
+    /// Activations in 8 bits, integer products, where the device has them
+    #[default]
+    Fast,
+}
+
+impl From<ArithmeticArg> for burn_gguf::Arithmetic {
+    fn from(value: ArithmeticArg) -> Self {
+        match value {
+            ArithmeticArg::Exact => Self::Exact,
+            ArithmeticArg::Fast => Self::Fast,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum CacheArg {
+    #[default]
+    F32,
+    F16,
+}
+
+/// A model and how to run it.
+#[derive(Args, Clone)]
+pub struct ModelArgs {
+    /// A GGUF file (any shard of a split one), or owner/repo[:file] with the `hub` feature
+    pub model: String,
+    /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index as in cuda:1
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Arithmetic of block-quantized products
+    #[arg(long, value_enum, default_value_t)]
+    pub arithmetic: ArithmeticArg,
+    /// Context in tokens (default: the model's own)
+    #[arg(short = 'c', long = "ctx")]
+    pub context: Option<usize>,
+    /// Prompt tokens in one forward pass
+    #[arg(long, default_value_t = 512)]
+    pub chunk: usize,
+    /// Element type of the key/value cache
+    #[arg(long, value_enum, default_value_t)]
+    pub cache: CacheArg,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The prompt; without it, an interactive chat starts
+    #[arg(short, long)]
+    pub prompt: Option<String>,
+    /// A system message
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Most tokens to generate (default: to the end of the answer)
+    #[arg(short = 'n', long = "max-tokens")]
+    pub max_tokens: Option<usize>,
+    /// 0 is greedy
+    #[arg(long, default_value_t = 0.8)]
+    pub temp: f32,
+    /// Choose among the k most likely tokens; 0 is all
+    #[arg(long, default_value_t = 40)]
+    pub top_k: usize,
+    /// Choose among the most likely tokens that make up this probability
+    #[arg(long, default_value_t = 0.95)]
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the best one
+    #[arg(long, default_value_t = 0.05)]
+    pub min_p: f32,
+    /// Penalty on tokens seen lately; 1 is none
+    #[arg(long, default_value_t = 1.0)]
+    pub repeat_penalty: f32,
+    /// How many tokens the penalty looks back
+    #[arg(long, default_value_t = 64)]
+    pub repeat_last_n: usize,
+    /// Seed (default: a new one, printed with the statistics)
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// End the answer at this text (may be given several times)
+    #[arg(long = "stop")]
+    pub stop: Vec<String>,
+    /// Feed the prompt as it is, without the chat template
+    #[arg(long)]
+    pub raw: bool,
+    /// Do not print statistics
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct InspectArgs {
+    /// A GGUF file
+    pub model: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompt tokens; 0 skips the test
+    #[arg(short = 'p', long = "n-prompt", default_value_t = 512)]
+    pub n_prompt: usize,
+    /// Tokens to generate; 0 skips the test
+    #[arg(short = 'n', long = "n-gen", default_value_t = 64)]
+    pub n_gen: usize,
+    /// Tokens already in the cache
+    #[arg(short = 'd', long = "n-depth", default_value_t = 0)]
+    pub n_depth: usize,
+    /// Repetitions of each test
+    #[arg(short = 'r', long, default_value_t = 3)]
+    pub repetitions: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct LogitsArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub input: LogitsInput,
+    /// Tokens to generate greedily after the prompt
+    #[arg(long, default_value_t = 0)]
+    pub decode: usize,
+    /// Folder for tokens.npy, logits.npy, decode_tokens.npy, decode_logits.npy
+    #[arg(long)]
+    pub out: PathBuf,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct LogitsInput {
+    /// Token ids, comma separated
+    #[arg(long, value_delimiter = ',')]
+    pub tokens: Option<Vec<u32>>,
+    /// A .npy file of token ids
+    #[arg(long)]
+    pub tokens_file: Option<PathBuf>,
+    /// Text; special tokens are recognised and BOS is added where the model wants it
+    #[arg(long)]
+    pub prompt: Option<String>,
+}
+
+#[derive(Args)]
+pub struct TokenizeArgs {
+    /// A GGUF file with a tokenizer
+    pub model: String,
+    #[command(flatten)]
+    pub input: TokenizeInput,
+    /// Recognise special tokens in the text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Add BOS and EOS where the model wants them
+    #[arg(long)]
+    pub bos: bool,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct TokenizeInput {
+    /// The text
+    pub text: Option<String>,
+    /// A file with the text
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+    /// Token ids to turn back into text, comma separated
+    #[arg(long, value_delimiter = ',')]
+    pub decode: Option<Vec<u32>>,
+}
+
+#[derive(Args)]
+pub struct TensorArgs {
+    /// A GGUF file
+    pub file: String,
+    /// The tensor's name
+    pub name: String,
+    /// The .npy file to write
+    #[arg(long)]
+    pub out: PathBuf,
+}

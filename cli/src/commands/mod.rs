@@ -1,0 +1,13 @@
+//! One file per subcommand.
+
+pub mod bench;
+pub mod devices;
+pub mod inspect;
+mod load;
+pub mod logits;
+pub mod run;
+pub mod tensor;
+pub mod tokenize;
+
+/// What a command returns; the error is printed as it is.
+pub type CommandResult<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
