@@ -438,3 +438,45 @@ fn tokenizer_json_agrees() {
     let error = Tokenizer::from_json(metadata, folder.path().join("none.json")).unwrap_err();
     assert!(matches!(error, TokenizerError::Json(_)), "{error}");
 }
+
+/// The prompts of the real models, chat markup included, become the ids that the reference ran.
+#[test]
+fn prompts_of_the_real_models() {
+    for name in ["qwen2.5-coder-0.5b", "gemma3-270m"] {
+        let file = match vocabulary(name) {
+            Ok(file) => file,
+            Err(skipped) => {
+                println!("{skipped}");
+                continue;
+            }
+        };
+        let folder = shared("cases/real").join(name);
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            println!("skipped: {name}: no {}", folder.display());
+            continue;
+        };
+        let tokenizer = Tokenizer::from_metadata(Gguf::open(file).unwrap().metadata()).unwrap();
+        let mut prompts = 0;
+        for case in entries
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_dir())
+        {
+            let text = std::fs::read(case.join("prompt.txt")).unwrap();
+            let npy = std::fs::read(case.join("tokens.npy")).unwrap();
+            let header = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
+            let tokens: Vec<u32> = npy[header..]
+                .chunks_exact(4)
+                .map(|id| u32::from_le_bytes(id.try_into().unwrap()))
+                .collect();
+            assert_eq!(
+                tokenizer.encode_prompt(&text).unwrap(),
+                tokens,
+                "{}",
+                case.display()
+            );
+            prompts += 1;
+        }
+        println!("{name}: {prompts} prompts");
+        assert!(prompts > 0);
+    }
+}

@@ -311,7 +311,7 @@ impl PreTokenizer {
 
     /// The words of `text`: non-empty ranges that cover it in order.
     pub(crate) fn split(&self, text: &str) -> Vec<Range<usize>> {
-        let mut pieces = Vec::from([0..text.len()]);
+        let mut pieces: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();
         for step in &self.steps {
             let mut cut = Vec::with_capacity(pieces.len() * 2);
             for piece in pieces {
@@ -410,6 +410,58 @@ mod tests {
             split("deepseek-llm", "a b\n12  "),
             ["a", " b", "\n", "12", "  "]
         );
+    }
+
+    /// Against a backtracking engine that has the lookahead.
+    #[test]
+    fn equals_the_published_patterns_on_random_text() {
+        use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+        use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString};
+
+        let alphabet: Vec<char> = " \n\r\t  aBs1'./é東\u{301}\u{a0}\u{3000}".chars().collect();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for (name, pattern) in [
+            ("qwen2", QWEN2),
+            ("qwen35", QWEN35),
+            ("glm4", LLAMA3),
+            ("gpt-4o", GPT4O),
+            ("tekken", TEKKEN),
+            ("gpt-2", GPT2),
+        ] {
+            let published = format!(r"{}|\s+(?!\S)|\s+", pattern.strip_suffix(r"|\s+").unwrap());
+            let oracle = Split::new(
+                SplitPattern::Regex(published),
+                tokenizers::SplitDelimiterBehavior::Isolated,
+                false,
+            );
+            let oracle = oracle.unwrap();
+            let pre = PreTokenizer::new(name).unwrap();
+            for _ in 0..3000 {
+                let length = 1 + random(14);
+                let text: String = (0..length)
+                    .map(|_| alphabet[random(alphabet.len())])
+                    .collect();
+                let mut pieces = PreTokenizedString::from(text.as_str());
+                tokenizers::PreTokenizer::pre_tokenize(&oracle, &mut pieces).unwrap();
+                let expected: Vec<&str> = pieces
+                    .get_splits(OffsetReferential::Original, OffsetType::Byte)
+                    .into_iter()
+                    .map(|(piece, ..)| piece)
+                    .collect();
+                let got: Vec<&str> = pre
+                    .split(&text)
+                    .into_iter()
+                    .map(|range| &text[range])
+                    .collect();
+                assert_eq!(got, expected, "{name}: {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,22 +1,27 @@
 //! Decoding token by token into text that is valid UTF-8 at every step.
 
+use std::ops::Deref;
+
 use super::{Tokenizer, TokenizerError};
 
 /// Turns ids into text as they come. Bytes of a character whose other bytes are still to come
 /// are held back, so everything handed out is whole characters.
 ///
 /// Concatenating all pieces and the rest gives what [`Tokenizer::decode`] gives at once.
+///
+/// `T` is anything that leads to a tokenizer: `&Tokenizer`, or `Arc<Tokenizer>` for a stream that
+/// is to live on its own.
 #[derive(Debug, Clone)]
-pub struct DecodeStream<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct DecodeStream<T> {
+    tokenizer: T,
     text: Utf8Stream,
     special: bool,
     started: bool,
 }
 
-impl<'a> DecodeStream<'a> {
+impl<T: Deref<Target = Tokenizer>> DecodeStream<T> {
     /// `special` says whether control tokens are written out or skipped.
-    pub fn new(tokenizer: &'a Tokenizer, special: bool) -> Self {
+    pub fn new(tokenizer: T, special: bool) -> Self {
         Self {
             tokenizer,
             text: Utf8Stream::default(),

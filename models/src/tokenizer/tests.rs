@@ -273,7 +273,8 @@ fn streaming_decodes_byte_tokens_into_characters() {
     assert_eq!(stream.flush(), "\u{FFFD}");
     let mut stream = super::DecodeStream::new(&tokenizer, false);
     assert_eq!(stream.push(5).unwrap(), "a");
-    let mut stream = super::DecodeStream::new(&tokenizer, false).continuing();
+    let tokenizer = std::sync::Arc::new(tokenizer);
+    let mut stream = super::DecodeStream::new(tokenizer, false).continuing();
     assert_eq!(stream.push(5).unwrap(), " a");
 }
 
