@@ -6,16 +6,17 @@
 use std::ops::Range;
 
 /// Work worth a task of its own, in nanoseconds.
-const MIN_TASK_NS: usize = 20_000;
+const MIN_TASK_NS: f64 = 20_000.0;
+
+/// How many items of `ns` nanoseconds make the smallest task worth having.
+pub(crate) fn least_items(ns: f64) -> usize {
+    ((MIN_TASK_NS / ns).ceil() as usize).max(1)
+}
 
 /// How many of `n` items, `ns` nanoseconds each, make one task.
 pub(crate) fn items_per_task(n: usize, ns: f64) -> usize {
-    let threads = rayon::current_num_threads();
-    if threads == 1 {
-        return n.max(1);
-    }
-    let least = (MIN_TASK_NS as f64 / ns).ceil() as usize;
-    n.div_ceil(4 * threads).max(least).max(1)
+    n.div_ceil(4 * rayon::current_num_threads())
+        .max(least_items(ns))
 }
 
 /// Calls `f` on ranges covering `0..n`, at most `per_task` long, possibly at the same time.
