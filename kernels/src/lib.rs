@@ -1,12 +1,13 @@
 //! GGML block types and the kernels that compute on them.
 //!
 //! - [`GgmlType`]: the table of all ggml tensor types.
-//! - `blocks`: one file per block type (layout, scalar code, CubeCL unpacking).
-//! - `cpu`: SIMD operations on the CPU.
+//! - [`blocks`]: one file per block type (layout, scalar code, CubeCL unpacking).
+//! - [`cpu`]: SIMD operations on the CPU.
 //! - `cube`: CubeCL operations, one source for every GPU runtime (feature `cube`).
 //!
 //! This crate knows neither files nor models.
 
+pub mod blocks;
 pub mod cpu;
 mod ggml_type;
 

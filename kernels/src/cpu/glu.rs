@@ -15,7 +15,7 @@ use super::vector::{Kernel, Vector, dispatch};
 /// # Errors
 /// When the slices differ in length.
 pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeError> {
-    glu::<Silu>(Isa::detect(), gate, up, out)
+    glu::<Silu>(Isa::current(), gate, up, out)
 }
 
 /// `out = gelu(gate) * up`, element by element, with GELU's tanh approximation
@@ -26,7 +26,7 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeErro
 /// # Errors
 /// When the slices differ in length.
 pub fn geglu_tanh(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), ShapeError> {
-    glu::<GeluTanh>(Isa::detect(), gate, up, out)
+    glu::<GeluTanh>(Isa::current(), gate, up, out)
 }
 
 trait Activation {
@@ -48,7 +48,7 @@ impl Activation for GeluTanh {
     #[inline(always)]
     fn apply<V: Vector>(x: V) -> V {
         // 2 sqrt(2 / pi), negated, and that times 0.044715.
-        let a = V::splat(-1.5957691);
+        let a = V::splat(-1.595_769);
         let b = V::splat(-0.071354814);
         let minus_2u = x.mul(x.mul(x).fma(b, a));
         x.div(minus_2u.exp().add(V::splat(1.0)))

@@ -1,26 +1,54 @@
-//! SIMD operations on the CPU, one file per operation.
+//! CPU operations on ggml blocks: [`dequantize`], [`gather_rows`], [`linear`] and [`linear_many`].
 //!
-//! Everything is `f32`, row-major and contiguous; an operation is spread over rayon's current pool when it is large
-//! enough to pay for that.
-
-mod exp;
-mod isa;
-mod shape_error;
-mod split;
-#[cfg(test)]
-mod testing;
-mod vector;
+//! Each operation is written once, generic over the block type and over the [`Isa`] level it runs at:
+//!
+//! - `isa.rs` finds the level of this CPU, once; `level/` holds what differs between levels.
+//! - `types.rs` is the table of types; `gemv/` adds the hand-written inner loops of single types.
+//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/` and `float.rs` multiply, `linear.rs` checks and divides the
+//!   work, `parallel.rs` runs it on rayon's pool.
+//!
+//! Weights are read in place, at any alignment, and never kept in another form.
+//!
+//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`], [`rms_norm`],
+//! [`RopeTable`], [`swiglu`] and [`geglu_tanh`]. These are generic over `vector::Vector`, the registers of a level, and
+//! share themselves among threads through `split.rs`.
 
 mod attention;
+mod dequantize;
+mod error;
+mod exp;
+mod float;
+mod gather;
+mod gemm;
+mod gemv;
 mod glu;
+mod input;
+mod isa;
 mod kv_cache;
+mod level;
+mod linear;
+mod parallel;
 mod rms_norm;
 mod rope;
+mod shape_error;
+mod split;
+mod types;
+mod vector;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{AttentionParams, AttentionShape, attention};
+pub use dequantize::{dequantize, dequantize_bf16, dequantize_f16};
+pub use error::CpuError;
+pub use gather::gather_rows;
 pub use glu::{geglu_tanh, swiglu};
 pub use isa::Isa;
 pub use kv_cache::{KvView, KvViewMut, append_kv};
+pub use linear::{Arithmetic, Matrix, linear, linear_many, linear_many_at};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RopePairing, RopeTable};
 pub use shape_error::ShapeError;
+pub use types::is_supported;

@@ -18,7 +18,7 @@ pub fn rms_norm(
     eps: f32,
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
-    rms_norm_with(Isa::detect(), x, dim, weight, eps, out)
+    rms_norm_with(Isa::current(), x, dim, weight, eps, out)
 }
 
 /// `sum = x + residual`, `out = rms_norm(sum)`, in one pass; all `[rows, dim]`.
@@ -34,7 +34,7 @@ pub fn add_rms_norm(
     sum: &mut [f32],
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
-    add_rms_norm_with(Isa::detect(), x, residual, dim, weight, eps, sum, out)
+    add_rms_norm_with(Isa::current(), x, residual, dim, weight, eps, sum, out)
 }
 
 fn rows(x: &[f32], dim: usize, weight: Option<&[f32]>, out: &[f32]) -> Result<usize, ShapeError> {

@@ -109,7 +109,7 @@ impl RopeTable {
     /// # Errors
     /// When `x` has another shape, or a head is smaller than `n_rot`.
     pub fn apply(&self, x: &mut [f32], heads: usize, head_dim: usize) -> Result<(), ShapeError> {
-        self.apply_with(Isa::detect(), x, heads, head_dim)
+        self.apply_with(Isa::current(), x, heads, head_dim)
     }
 
     pub(crate) fn apply_with(
@@ -259,9 +259,9 @@ mod tests {
 
                         let mut expect: Vec<f64> = x.iter().map(|&v| v as f64).collect();
                         for (i, head) in expect.chunks_mut(head_dim).enumerate() {
-                            for j in 0..n_rot / 2 {
+                            for (j, &freq) in freq.iter().enumerate() {
                                 let angle =
-                                    positions[i / heads] as f64 * scale as f64 * freq[j] as f64;
+                                    positions[i / heads] as f64 * scale as f64 * freq as f64;
                                 let (s, c) = angle.sin_cos();
                                 let (s, c) = (s * magnitude as f64, c * magnitude as f64);
                                 let (p, q) = match pairing {

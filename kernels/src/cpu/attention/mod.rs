@@ -12,7 +12,10 @@
 
 mod merge;
 mod scratch;
+// Inner loops: sizes and pointers as plain arguments, and blocks of registers read best by index.
+#[allow(clippy::needless_range_loop, clippy::too_many_arguments)]
 mod stream;
+#[allow(clippy::needless_range_loop, clippy::too_many_arguments)]
 mod tile;
 
 #[cfg(test)]
@@ -51,7 +54,7 @@ pub struct AttentionParams {
     pub causal: bool,
     /// With `Some(w)`, keys `w` or more positions before the query are hidden.
     pub window: Option<usize>,
-    /// With `Some(c)`, scores become `c * tanh(score / c)`.
+    /// With `Some(c)`, `c > 0`, scores become `c * tanh(score / c)`.
     pub softcap: Option<f32>,
 }
 
@@ -71,7 +74,7 @@ pub fn attention(
     params: &AttentionParams,
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
-    attention_with(Isa::detect(), None, q, k, v, shape, params, out)
+    attention_with(Isa::current(), None, q, k, v, shape, params, out)
 }
 
 /// Which kernel to use, for tests; chosen by the number of rows otherwise.
@@ -167,7 +170,7 @@ const TILE_ROWS: usize = 96;
 const TILE_TOKENS: usize = 64;
 /// From this many rows per key/value head on, [`tile`] is faster than [`stream`]: when two registers of lanes are full.
 fn min_tile_rows(isa: Isa) -> usize {
-    if isa == Isa::Avx512 { 32 } else { 16 }
+    if isa == Isa::Avx512Vnni { 32 } else { 16 }
 }
 
 /// Checked arguments.

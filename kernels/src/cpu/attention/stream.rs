@@ -3,6 +3,10 @@
 //! Keys come in blocks of [`KEYS`]. Scores are dot products of a key's registers with those of several rows at once, so
 //! that a key is loaded (and widened) once for up to `M` rows; then the softmax is updated row by row; then values are
 //! added with the accumulators of several rows by several registers held across the block.
+//!
+//! Decoding over a long cache waits for memory. So each half of a block asks for what the next half will read: the
+//! scores for the block's values, the sums for the next block's keys. The hardware's own prefetching is slower to
+//! start, and blind to values that are read in pieces of a row.
 
 use super::scratch::Scratch;
 use super::{Item, Problem, Rows, Work};
@@ -163,7 +167,8 @@ fn rows_at_once<R: Vector, T: Element>() -> usize {
     }
 }
 
-/// `scores[r, j] = q[r] . k[j]`, with `q` `[rows, stride]`, `k` `[n, d]`, `scores` `[rows, KEYS]`.
+/// `scores[r, j] = q[r] . k[j]`, with `q` `[rows, stride]`, `k` `[n, d]`, `scores` `[rows, KEYS]`;
+/// brings `v` `[n, d]` closer on the way.
 #[inline(always)]
 fn score<R: Vector, K: Element, V: Element>(
     q: &[f32],
@@ -183,13 +188,9 @@ fn score<R: Vector, K: Element, V: Element>(
         unsafe {
             let (k, s) = (k.as_ptr().add(j * d), scores.as_mut_ptr().add(j));
             if j + 4 <= n {
-                let mut i = 0;
-                while i < 4 * d {
+                for i in (0..4 * d).step_by(64 / size_of::<V>()) {
                     prefetch(v.as_ptr().wrapping_add(j * d + i));
-                    i += 64 / size_of::<V>();
                 }
-            }
-            if j + 4 <= n {
                 by_rows!(rows, most, |first, M| dots::<R, K, M, 4>(
                     q.as_ptr().add(first * stride),
                     stride,
@@ -294,7 +295,7 @@ fn cap<R: Vector>(scores: &mut [f32], factor: f32) {
 /// factor from the old largest score to the new.
 #[inline(always)]
 fn weigh<R: Vector>(scores: &mut [f32], max: &mut f32, sum: &mut [f32]) -> f32 {
-    assert!(sum.len() == R::LANES && scores.len() % R::LANES == 0);
+    assert!(sum.len() == R::LANES && scores.len().is_multiple_of(R::LANES));
     let mut top = R::splat(*max);
     for s in scores.chunks_exact(R::LANES) {
         // SAFETY: the chunk is one register long.
@@ -321,7 +322,8 @@ fn weigh<R: Vector>(scores: &mut [f32], max: &mut f32, sum: &mut [f32]) -> f32 {
     factor
 }
 
-/// `acc[r] += sum_j weights[r, j] * v[j]`, with `weights` `[rows, KEYS]`, `v` `[n, d]`, `acc` `[rows, stride]`.
+/// `acc[r] += sum_j weights[r, j] * v[j]`, with `weights` `[rows, KEYS]`, `v` `[n, d]`, `acc` `[rows, stride]`;
+/// brings the keys at `next` closer on the way.
 #[inline(always)]
 fn add_values<R: Vector, K: Element, V: Element>(
     weights: &[f32],

@@ -214,14 +214,15 @@ pub(crate) trait Kernel {
     fn run<V: Vector>(self);
 }
 
-/// Runs `kernel` at the register type of `isa`.
+/// Runs `kernel` at the register type of `isa`, which must be available.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) {
+    assert!(isa.is_available());
     match isa {
-        // SAFETY: an `Isa` above `Scalar` is only ever obtained by detection.
+        // SAFETY: the assertion.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { run_avx512(kernel) },
-        // SAFETY: as above.
+        Isa::Avx512Vnni => unsafe { run_avx512(kernel) },
+        // SAFETY: the assertion.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { run_avx2(kernel) },
         _ => kernel.run::<F32x8Array>(),

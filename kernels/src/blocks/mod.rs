@@ -1,0 +1,231 @@
+//! Block types: one file per ggml type with its layout, scalar dequantization and code unpacking.
+//!
+//! Two kinds of type exist. [`FloatBlock`] types store numbers as they are (`F32`, `F16`, `BF16`). [`CodeBlock`]
+//! types store small integer codes with scales; all of them are affine per sub-block,
+//! `value = scale * (code - OFFSET) - min`, which is what lets one matrix kernel serve every type.
+//!
+//! Adding a type: one file here, one line in the table at the end of this module.
+
+mod bf16;
+mod f16;
+mod f32;
+mod q4_0;
+mod q4_k;
+mod q5_0;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+#[cfg(test)]
+pub(crate) mod golden;
+
+pub use bf16::BF16;
+pub use f16::F16;
+pub use f32::F32;
+pub use q4_0::Q4_0;
+pub use q4_k::Q4K;
+pub use q5_0::Q5_0;
+pub use q5_k::Q5K;
+pub use q6_k::Q6K;
+pub use q8_0::Q8_0;
+
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
+pub(crate) use q4_k::unpack_scales_6bit;
+
+use crate::GgmlType;
+
+/// Longest block of any type, in values: the size of a stack buffer that holds one dequantized block.
+pub const MAX_BLOCK_LEN: usize = 256;
+
+/// A ggml type whose blocks can be turned into `f32`.
+pub trait BlockType: Sized + 'static {
+    /// The row of the type table this is.
+    const TYPE: GgmlType;
+    /// Values per block.
+    const LEN: usize = Self::TYPE.block_len();
+    /// Bytes per block.
+    const BYTES: usize = Self::TYPE.block_bytes();
+
+    /// Decodes one block of `BYTES` bytes into `LEN` values, bit-equal to ggml's own decoder.
+    ///
+    /// # Panics
+    /// If either slice is shorter than one block. Longer slices are allowed; the rest is left alone.
+    fn dequantize_block(block: &[u8], out: &mut [f32]);
+}
+
+/// A type of plain numbers, one per block.
+pub trait FloatBlock: BlockType {}
+
+/// A type of integer codes: within a sub-block of `SUB_LEN` values, `value = scale * (code - OFFSET) - min`.
+pub trait CodeBlock: BlockType {
+    /// Bits a code needs: every code is below `1 << CODE_BITS`.
+    const CODE_BITS: u32;
+    /// Subtracted from every code before scaling.
+    const OFFSET: i32;
+    /// Values that share a scale: 16 or 32.
+    const SUB_LEN: usize;
+    /// Whether sub-blocks have a `min`; where not, `unpack_block` leaves `mins` alone.
+    const HAS_MIN: bool;
+
+    /// Splits one block into `LEN` codes in the order of the values, and `LEN / SUB_LEN` scales and mins.
+    ///
+    /// # Panics
+    /// If a slice is shorter than that (`mins` only where the type has them).
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]);
+}
+
+/// What to do with a block type that is only known at run time; see [`visit`].
+pub trait BlockVisitor {
+    /// What the visit returns.
+    type Output;
+    /// Called for a type of plain numbers.
+    fn float<T: FloatBlock>(self) -> Self::Output;
+    /// Called for a type of codes and scales.
+    fn code<T: CodeBlock>(self) -> Self::Output;
+}
+
+macro_rules! block_types {
+    (float: $($float:ident),*; code: $($code:ident),*;) => {
+        /// Calls the visitor with the Rust type of `ty`; `None` if no file here implements it.
+        pub fn visit<V: BlockVisitor>(ty: GgmlType, visitor: V) -> Option<V::Output> {
+            match ty {
+                $(GgmlType::$float => Some(visitor.float::<$float>()),)*
+                $(GgmlType::$code => Some(visitor.code::<$code>()),)*
+                _ => None,
+            }
+        }
+
+        /// Every type implemented here.
+        pub const IMPLEMENTED: &[GgmlType] = &[$(GgmlType::$float,)* $(GgmlType::$code,)*];
+    };
+}
+
+block_types! {
+    float: F32, F16, BF16;
+    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
+}
+
+/// The first `N` bytes as an array, so that the indices after it need no checks.
+#[inline(always)]
+fn head<const N: usize>(bytes: &[u8]) -> &[u8; N] {
+    bytes.first_chunk().expect("a whole block")
+}
+
+/// The little-endian `f16` at the start of `bytes`.
+///
+/// Not `f16::to_f32`: that asks for the CPU's features on every call, which keeps it from being inlined.
+#[inline(always)]
+pub(crate) fn read_f16(bytes: &[u8]) -> f32 {
+    half::f16::from_le_bytes(*bytes.first_chunk().expect("two bytes")).to_f32_const()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Decode<'a>(&'a [u8]);
+
+    impl BlockVisitor for Decode<'_> {
+        type Output = Vec<f32>;
+
+        fn float<T: FloatBlock>(self) -> Vec<f32> {
+            decode::<T>(self.0)
+        }
+
+        fn code<T: CodeBlock>(self) -> Vec<f32> {
+            decode::<T>(self.0)
+        }
+    }
+
+    fn decode<T: BlockType>(bytes: &[u8]) -> Vec<f32> {
+        let mut out = vec![0.0; bytes.len() / T::BYTES * T::LEN];
+        for (block, out) in bytes
+            .chunks_exact(T::BYTES)
+            .zip(out.chunks_exact_mut(T::LEN))
+        {
+            T::dequantize_block(block, out);
+        }
+        out
+    }
+
+    #[test]
+    fn dequantize_is_bit_equal_to_ggml() {
+        for &ty in IMPLEMENTED {
+            if matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
+                continue;
+            }
+            for golden in golden::load(ty) {
+                let got = visit(ty, Decode(&golden.bytes)).unwrap();
+                assert_eq!(got.len(), golden.values.len());
+                for (i, (a, b)) in got.iter().zip(&golden.values).enumerate() {
+                    assert_eq!(
+                        a.to_bits(),
+                        b.to_bits(),
+                        "{ty} {} value {i}: {a} is not {b}",
+                        golden.name
+                    );
+                }
+            }
+        }
+    }
+
+    /// `scale * (code - OFFSET) - min` from the unpacked parts must give what `dequantize_block` gives.
+    struct CheckCodes<'a>(&'a [u8]);
+
+    impl BlockVisitor for CheckCodes<'_> {
+        type Output = ();
+
+        fn float<T: FloatBlock>(self) {}
+
+        fn code<T: CodeBlock>(self) {
+            let (mut codes, mut values) = ([0u8; MAX_BLOCK_LEN], [0.0f32; MAX_BLOCK_LEN]);
+            let (mut scales, mut mins) = ([0.0f32; 16], [0.0f32; 16]);
+            for block in self.0.chunks_exact(T::BYTES) {
+                T::dequantize_block(block, &mut values);
+                T::unpack_block(block, &mut codes, &mut scales, &mut mins);
+                for i in 0..T::LEN {
+                    assert!(u32::from(codes[i]) < 1 << T::CODE_BITS);
+                    let sub = i / T::SUB_LEN;
+                    let min = if T::HAS_MIN { mins[sub] } else { 0.0 };
+                    let value = scales[sub] * (i32::from(codes[i]) - T::OFFSET) as f32 - min;
+                    assert_eq!(value, values[i], "{} value {i}", T::TYPE);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unpacked_codes_give_the_same_values() {
+        for &ty in IMPLEMENTED {
+            if ty.block_len() > 1 {
+                for golden in golden::load(ty) {
+                    visit(ty, CheckCodes(&golden.bytes)).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plain_numbers_decode_as_half_says() {
+        let specials = [
+            0u16, 1, 0x8000, 0x03ff, 0x0400, 0x3c00, 0x7bff, 0x7c00, 0xfc00, 0x7f80, 0x1234,
+        ];
+        for bits in specials {
+            let bytes = bits.to_le_bytes();
+            assert_eq!(
+                decode::<F16>(&bytes)[0].to_bits(),
+                half::f16::from_bits(bits).to_f32().to_bits()
+            );
+            assert_eq!(
+                decode::<BF16>(&bytes)[0].to_bits(),
+                half::bf16::from_bits(bits).to_f32().to_bits()
+            );
+        }
+        assert_eq!(decode::<F32>(&(-1.5f32).to_le_bytes()), [-1.5]);
+    }
+
+    #[test]
+    fn a_type_without_a_file_is_none() {
+        assert!(visit(GgmlType::Q4_0x4x4, Decode(&[])).is_none());
+    }
+}

@@ -1,0 +1,55 @@
+//! `Q4_0`: 32 values of 4 bits and one scale, 18 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..18 | `qs` | value `i` in the low nibble of byte `i`, value `i + 16` in its high nibble, `i < 16` |
+//!
+//! `value = d * (q - 8)`
+
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q4_0`.
+pub struct Q4_0;
+
+const LEN: usize = 32;
+const BYTES: usize = 2 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::Q4_0.block_bytes() && LEN == GgmlType::Q4_0.block_len());
+
+/// The codes of one block from its 16 bytes of nibbles.
+#[inline(always)]
+pub(super) fn unpack_nibbles(qs: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes[..LEN].split_at_mut(LEN / 2);
+    for ((byte, low), high) in qs[..LEN / 2].iter().zip(low).zip(high) {
+        *low = byte & 15;
+        *high = byte >> 4;
+    }
+}
+
+impl BlockType for Q4_0 {
+    const TYPE: GgmlType = GgmlType::Q4_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scale) = ([0; LEN], [0.0]);
+        Self::unpack_block(block, &mut codes, &mut scale, &mut []);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = (i32::from(code) - Self::OFFSET) as f32 * scale[0];
+        }
+    }
+}
+
+impl CodeBlock for Q4_0 {
+    const CODE_BITS: u32 = 4;
+    const OFFSET: i32 = 8;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[0] = read_f16(block);
+        unpack_nibbles(&block[2..], codes);
+    }
+}

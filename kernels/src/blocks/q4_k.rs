@@ -1,0 +1,141 @@
+//! `Q4_K`: 256 values of 4 bits in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit min, 144 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale of the scales, `f16` |
+//! | 2..4 | `dmin` | scale of the mins, `f16` |
+//! | 4..16 | `scales` | 8 scales and 8 mins, 6 bits each, packed as drawn below |
+//! | 16..144 | `qs` | 4 groups of 32 bytes; group `g` holds sub-block `2g` in its low nibbles, `2g + 1` in the high |
+//!
+//! `value = d * scale * q - dmin * min`
+//!
+//! The 12 bytes of `scales`, most significant bit first; capital letters are scales 0..7 (`A` to `H`), small letters
+//! mins 0..7 (`a` to `h`), the digit is the bit:
+//!
+//! ```text
+//!  0: E5 E4 A5 A4 A3 A2 A1 A0
+//!  1: F5 F4 B5 B4 B3 B2 B1 B0
+//!  2: G5 G4 C5 C4 C3 C2 C1 C0
+//!  3: H5 H4 D5 D4 D3 D2 D1 D0
+//!  4: e5 e4 a5 a4 a3 a2 a1 a0
+//!  5: f5 f4 b5 b4 b3 b2 b1 b0
+//!  6: g5 g4 c5 c4 c3 c2 c1 c0
+//!  7: h5 h4 d5 d4 d3 d2 d1 d0
+//!  8: e3 e2 e1 e0 E3 E2 E1 E0
+//!  9: f3 f2 f1 f0 F3 F2 F1 F0
+//! 10: g3 g2 g1 g0 G3 G2 G1 G0
+//! 11: h3 h2 h1 h0 H3 H2 H1 H0
+//! ```
+
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q4_K`.
+pub struct Q4K;
+
+const LEN: usize = 256;
+const BYTES: usize = 2 + 2 + 12 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::Q4K.block_bytes() && LEN == GgmlType::Q4K.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+/// The 8 scales and the 8 mins of the 12 packed bytes, four lanes of a word at a time.
+#[inline(always)]
+pub(crate) fn unpack_scales_6bit(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+    let word =
+        |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
+    let (a, b, c) = (word(0), word(4), word(8));
+    let pair = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+    (
+        pair(a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | a >> 2 & 0x3030_3030),
+        pair(b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | b >> 2 & 0x3030_3030),
+    )
+}
+
+/// The first 16 bytes, which `Q4_K` and `Q5_K` share, as 8 scales and 8 mins with their own scales applied.
+#[inline(always)]
+pub(super) fn unpack_header(block: &[u8], scales: &mut [f32], mins: &mut [f32]) {
+    let block = head::<16>(block);
+    let (d, dmin) = (read_f16(block), read_f16(&block[2..]));
+    let (sc, m) = unpack_scales_6bit(head(&block[4..]));
+    let (scales, mins) = (&mut scales[..8], &mut mins[..8]);
+    for j in 0..8 {
+        scales[j] = d * f32::from(sc[j]);
+        mins[j] = dmin * f32::from(m[j]);
+    }
+}
+
+/// 256 codes from 4 groups of 32 bytes, low nibbles before high nibbles.
+#[inline(always)]
+pub(super) fn unpack_nibble_groups(qs: &[u8; LEN / 2], codes: &mut [u8]) {
+    for (qs, codes) in qs.chunks_exact(32).zip(codes[..LEN].chunks_exact_mut(64)) {
+        let (low, high) = codes.split_at_mut(32);
+        for ((byte, low), high) in qs.iter().zip(low).zip(high) {
+            *low = byte & 15;
+            *high = byte >> 4;
+        }
+    }
+}
+
+/// `scale * code - min` for 8 sub-blocks of 32; product and difference are rounded separately, as ggml does.
+#[inline(always)]
+pub(super) fn scale_and_shift(
+    codes: &[u8; LEN],
+    scales: &[f32; 8],
+    mins: &[f32; 8],
+    out: &mut [f32],
+) {
+    for (j, (out, codes)) in out[..LEN]
+        .chunks_exact_mut(32)
+        .zip(codes.chunks_exact(32))
+        .enumerate()
+    {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            *out = scales[j] * f32::from(code) - mins[j];
+        }
+    }
+}
+
+impl BlockType for Q4K {
+    const TYPE: GgmlType = GgmlType::Q4K;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales, mut mins) = ([0; LEN], [0.0; 8], [0.0; 8]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut mins);
+        scale_and_shift(&codes, &scales, &mins, out);
+    }
+}
+
+impl CodeBlock for Q4K {
+    const CODE_BITS: u32 = 4;
+    const OFFSET: i32 = 0;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        unpack_header(block, scales, mins);
+        unpack_nibble_groups(head(&block[16..]), codes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_follow_the_diagram() {
+        // Scale j is 8j + 1 and min j is 63 - 8j: all six bits of each take both values.
+        let (sc, m): (Vec<u8>, Vec<u8>) = (0..8u8).map(|j| (8 * j + 1, 63 - 8 * j)).unzip();
+        let mut packed = [0u8; 12];
+        for j in 0..4 {
+            packed[j] = sc[j] | sc[j + 4] >> 4 << 6;
+            packed[j + 4] = m[j] | m[j + 4] >> 4 << 6;
+            packed[j + 8] = sc[j + 4] & 15 | m[j + 4] << 4;
+        }
+        let (got_sc, got_m) = unpack_scales_6bit(&packed);
+        assert_eq!(got_sc, *sc);
+        assert_eq!(got_m, *m);
+    }
+}

@@ -1,0 +1,58 @@
+//! `Q5_0`: 32 values of 5 bits and one scale, 22 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..6 | `qh` | `u32`; bit `i` is bit 4 of value `i` |
+//! | 6..22 | `qs` | bits 0..4: value `i` in the low nibble of byte `i`, value `i + 16` in its high nibble, `i < 16` |
+//!
+//! `value = d * (q - 16)`
+
+use super::q4_0::unpack_nibbles;
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q5_0`.
+pub struct Q5_0;
+
+const LEN: usize = 32;
+const BYTES: usize = 2 + 4 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::Q5_0.block_bytes() && LEN == GgmlType::Q5_0.block_len());
+
+/// Sets bit 4 of code `i` where bit `i` of the 4 bytes of `qh` is set.
+#[inline(always)]
+pub(super) fn add_fifth_bit(qh: &[u8], codes: &mut [u8]) {
+    for (&byte, codes) in qh[..LEN / 8].iter().zip(codes[..LEN].chunks_exact_mut(8)) {
+        for (bit, code) in codes.iter_mut().enumerate() {
+            *code |= (byte >> bit & 1) << 4;
+        }
+    }
+}
+
+impl BlockType for Q5_0 {
+    const TYPE: GgmlType = GgmlType::Q5_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scale) = ([0; LEN], [0.0]);
+        Self::unpack_block(block, &mut codes, &mut scale, &mut []);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = (i32::from(code) - Self::OFFSET) as f32 * scale[0];
+        }
+    }
+}
+
+impl CodeBlock for Q5_0 {
+    const CODE_BITS: u32 = 5;
+    const OFFSET: i32 = 16;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[0] = read_f16(block);
+        unpack_nibbles(&block[6..], codes);
+        add_fifth_bit(&block[2..], codes);
+    }
+}

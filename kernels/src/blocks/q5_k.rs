@@ -1,0 +1,54 @@
+//! `Q5_K`: 256 values of 5 bits in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit min, 176 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale of the scales, `f16` |
+//! | 2..4 | `dmin` | scale of the mins, `f16` |
+//! | 4..16 | `scales` | 8 scales and 8 mins, 6 bits each, packed as in [`Q4_K`](super::Q4K) |
+//! | 16..48 | `qh` | bit `j` of byte `i` is bit 4 of value `i` of sub-block `j` |
+//! | 48..176 | `qs` | bits 0..4, in the order of `Q4_K` |
+//!
+//! `value = d * scale * q - dmin * min`
+
+use super::q4_k::{scale_and_shift, unpack_header, unpack_nibble_groups};
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head};
+use crate::GgmlType;
+
+/// The block type `Q5_K`.
+pub struct Q5K;
+
+const LEN: usize = 256;
+const BYTES: usize = 2 + 2 + 12 + LEN / 8 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::Q5K.block_bytes() && LEN == GgmlType::Q5K.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+impl BlockType for Q5K {
+    const TYPE: GgmlType = GgmlType::Q5K;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales, mut mins) = ([0; LEN], [0.0; 8], [0.0; 8]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut mins);
+        scale_and_shift(&codes, &scales, &mins, out);
+    }
+}
+
+impl CodeBlock for Q5K {
+    const CODE_BITS: u32 = 5;
+    const OFFSET: i32 = 0;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        unpack_header(block, scales, mins);
+        unpack_nibble_groups(head(&block[48..]), codes);
+        let qh = head::<32>(&block[16..]);
+        for (j, codes) in codes[..LEN].chunks_exact_mut(32).enumerate() {
+            for (code, high) in codes.iter_mut().zip(qh) {
+                *code |= (high >> j & 1) << 4;
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `Q6_K`: 256 values of 6 bits in 16 sub-blocks of 16, each with an 8-bit scale, 210 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..128 | `ql` | bits 0..4 of the values, see below |
+//! | 128..192 | `qh` | bits 4..6 of the values, see below |
+//! | 192..208 | `scales` | scale of sub-block `j` as `i8` |
+//! | 208..210 | `d` | scale of the scales, `f16` |
+//!
+//! `value = d * scale * (q - 32)`
+//!
+//! Each half of 128 values has 64 bytes of `ql` and 32 of `qh`. With `i < 32`, its values are
+//!
+//! | value | low bits | high bits |
+//! |---|---|---|
+//! | `i` | low nibble of `ql[i]` | bits 0..2 of `qh[i]` |
+//! | `i + 32` | low nibble of `ql[i + 32]` | bits 2..4 of `qh[i]` |
+//! | `i + 64` | high nibble of `ql[i]` | bits 4..6 of `qh[i]` |
+//! | `i + 96` | high nibble of `ql[i + 32]` | bits 6..8 of `qh[i]` |
+
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q6_K`.
+pub struct Q6K;
+
+const LEN: usize = 256;
+const BYTES: usize = LEN / 2 + LEN / 4 + LEN / 16 + 2;
+const _: () = assert!(BYTES == GgmlType::Q6K.block_bytes() && LEN == GgmlType::Q6K.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+impl BlockType for Q6K {
+    const TYPE: GgmlType = GgmlType::Q6K;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales) = ([0; LEN], [0.0; 16]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut []);
+        for (j, (out, codes)) in out[..LEN]
+            .chunks_exact_mut(16)
+            .zip(codes.chunks_exact(16))
+            .enumerate()
+        {
+            for (out, &code) in out.iter_mut().zip(codes) {
+                *out = scales[j] * (i32::from(code) - Self::OFFSET) as f32;
+            }
+        }
+    }
+}
+
+impl CodeBlock for Q6K {
+    const CODE_BITS: u32 = 6;
+    const OFFSET: i32 = 32;
+    const SUB_LEN: usize = 16;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let d = read_f16(&block[208..]);
+        for (scale, &sc) in scales[..16].iter_mut().zip(&block[192..208]) {
+            *scale = d * f32::from(sc as i8);
+        }
+        for (half, codes) in codes[..LEN].chunks_exact_mut(128).enumerate() {
+            let ql = head::<64>(&block[64 * half..]);
+            let qh = head::<32>(&block[128 + 32 * half..]);
+            for i in 0..32 {
+                codes[i] = ql[i] & 15 | (qh[i] & 3) << 4;
+                codes[i + 32] = ql[i + 32] & 15 | (qh[i] >> 2 & 3) << 4;
+                codes[i + 64] = ql[i] >> 4 | (qh[i] >> 4 & 3) << 4;
+                codes[i + 96] = ql[i + 32] >> 4 | (qh[i] >> 6) << 4;
+            }
+        }
+    }
+}

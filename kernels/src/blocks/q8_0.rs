@@ -1,0 +1,47 @@
+//! `Q8_0`: 32 values of 8 bits and one scale, 34 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..34 | `qs` | value `i` as `i8` |
+//!
+//! `value = d * q`; as an unsigned code, `q + 128`.
+
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q8_0`.
+pub struct Q8_0;
+
+const LEN: usize = 32;
+const BYTES: usize = 2 + LEN;
+const _: () = assert!(BYTES == GgmlType::Q8_0.block_bytes() && LEN == GgmlType::Q8_0.block_len());
+
+impl BlockType for Q8_0 {
+    const TYPE: GgmlType = GgmlType::Q8_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let d = read_f16(block);
+        for (out, &q) in out[..LEN].iter_mut().zip(&block[2..]) {
+            *out = f32::from(q as i8) * d;
+        }
+    }
+}
+
+impl CodeBlock for Q8_0 {
+    const CODE_BITS: u32 = 8;
+    const OFFSET: i32 = 128;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[0] = read_f16(block);
+        for (code, q) in codes[..LEN].iter_mut().zip(&block[2..]) {
+            *code = q ^ 0x80;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Matrix times many activation rows, on codes.
+//!
+//! A panel of `Level::ROWS` weight rows is unpacked once, interleaved so that one register holds four values of every
+//! row, and used for all activation rows. One inner loop per level then serves every block type, and the cost of
+//! unpacking shrinks with the number of activation rows.
+
+use super::input::{Group, SumKind};
+use super::level::{CodePanel, GROUP, Kernel, Level, MAX_ROWS};
+use super::linear::RowTask;
+use super::types::CpuCode;
+use crate::blocks::MAX_BLOCK_LEN;
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+/// Buffers for the panels of one task, kept by each thread.
+#[derive(Default)]
+struct Panels {
+    codes: Vec<u8>,
+    scales: Vec<f32>,
+    mins: Vec<f32>,
+}
+
+thread_local! {
+    // Taken out while in use: a task that waits inside rayon may find itself running another one.
+    static PANELS: Cell<Panels> = Cell::default();
+}
+
+/// Multiplies the rows of a task with all groups.
+pub(super) fn rows<T: CpuCode>(task: &RowTask<'_>, groups: &[Group]) {
+    let mut panels = PANELS.take();
+    // SAFETY: levels are checked where they enter.
+    unsafe {
+        task.isa.run(Multiply::<T> {
+            task,
+            groups,
+            panels: &mut panels,
+            of: PhantomData,
+        })
+    }
+    PANELS.set(panels);
+}
+
+struct Multiply<'a, T> {
+    task: &'a RowTask<'a>,
+    groups: &'a [Group],
+    panels: &'a mut Panels,
+    of: PhantomData<T>,
+}
+
+impl<T: CpuCode> Kernel for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Level>(self) {
+        let Self {
+            task,
+            groups,
+            panels,
+            ..
+        } = self;
+        let kind = const { SumKind::of::<T>() };
+        let (code_len, scale_len) = (task.cols * L::ROWS, task.cols / T::SUB_LEN * L::ROWS);
+        let count = task.rows.len().div_ceil(L::ROWS);
+        panels.codes.resize(count * code_len, 0);
+        panels.scales.resize(count * scale_len, 0.0);
+        panels
+            .mins
+            .resize(if T::HAS_MIN { count * scale_len } else { 0 }, 0.0);
+        for panel in 0..count {
+            let mins = if T::HAS_MIN {
+                &mut panels.mins[panel * scale_len..][..scale_len]
+            } else {
+                &mut []
+            };
+            let codes = &mut panels.codes[panel * code_len..][..code_len];
+            let scales = &mut panels.scales[panel * scale_len..][..scale_len];
+            pack::<T, L>(task, panel * L::ROWS, codes, scales, mins);
+        }
+        let mut out = [0.0; GROUP * MAX_ROWS];
+        for (index, group) in groups.iter().enumerate() {
+            let group = group.view(kind);
+            let first_token = index * GROUP;
+            let tokens = GROUP.min(task.tokens - first_token);
+            for panel in 0..count {
+                let view = CodePanel {
+                    codes: &panels.codes[panel * code_len..][..code_len],
+                    scales: &panels.scales[panel * scale_len..][..scale_len],
+                    mins: if T::HAS_MIN {
+                        &panels.mins[panel * scale_len..][..scale_len]
+                    } else {
+                        &[]
+                    },
+                };
+                // SAFETY: panel and group have the layout of their fields, for `task.cols` columns each.
+                unsafe { L::code_tile::<T>(view, group, tokens, &mut out) };
+                let rows = L::ROWS.min(task.rows.len() - panel * L::ROWS);
+                for token in 0..tokens {
+                    // SAFETY: a task's rows are its own.
+                    let to = unsafe { task.out(first_token + token, panel * L::ROWS, rows) };
+                    to.copy_from_slice(&out[token * L::ROWS..][..rows]);
+                }
+            }
+        }
+    }
+}
+
+/// Unpacks `L::ROWS` rows of a task from `first` into a panel. Rows past the end repeat the last one; their products are dropped.
+#[inline(always)]
+fn pack<T: CpuCode, L: Level>(
+    task: &RowTask<'_>,
+    first: usize,
+    codes: &mut [u8],
+    scales: &mut [f32],
+    mins: &mut [f32],
+) {
+    let subs = T::LEN / T::SUB_LEN;
+    let (mut block_codes, mut block_scales, mut block_mins) =
+        ([0u8; MAX_BLOCK_LEN], [0.0; 16], [0.0; 16]);
+    for row in 0..L::ROWS {
+        let bytes = task.row((first + row).min(task.rows.len() - 1));
+        let code_blocks = codes.chunks_exact_mut(T::LEN * L::ROWS);
+        let scale_blocks = scales.chunks_exact_mut(subs * L::ROWS);
+        for (index, ((block, codes), scales)) in bytes
+            .chunks_exact(T::BYTES)
+            .zip(code_blocks)
+            .zip(scale_blocks)
+            .enumerate()
+        {
+            T::unpack_block(block, &mut block_codes, &mut block_scales, &mut block_mins);
+            let fours = block_codes[..T::LEN].as_chunks::<4>().0;
+            let flip = if T::CODE_BITS == 8 && L::SIGNED_8BIT {
+                0x8080_8080
+            } else {
+                0
+            };
+            for (to, four) in codes.chunks_exact_mut(4 * L::ROWS).zip(fours) {
+                let four = (u32::from_ne_bytes(*four) ^ flip).to_ne_bytes();
+                to[4 * row..4 * row + 4].copy_from_slice(&four);
+            }
+            for (to, scale) in scales.chunks_exact_mut(L::ROWS).zip(block_scales) {
+                to[row] = scale;
+            }
+            if T::HAS_MIN {
+                let mins = &mut mins[index * subs * L::ROWS..][..subs * L::ROWS];
+                for (to, min) in mins.chunks_exact_mut(L::ROWS).zip(block_mins) {
+                    to[row] = min;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The table of types the CPU computes with, and what a type may add to its block code for speed.
+
+use super::error::CpuError;
+use super::gemv::RowInput;
+use super::level::Level;
+use crate::GgmlType;
+use crate::blocks::{self, BlockType, CodeBlock};
+
+/// A type whose rows the CPU can decode.
+pub(super) trait CpuType: BlockType {
+    /// Decodes whole blocks: `out.len() / LEN` of them.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`.
+    #[inline(always)]
+    unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes
+            .chunks_exact(Self::BYTES)
+            .zip(out.chunks_exact_mut(Self::LEN))
+        {
+            Self::dequantize_block(block, out);
+        }
+    }
+}
+
+/// A type of codes and scales. The row products fall back to unpacking blocks; `gemv/` overrides them by type.
+pub(super) trait CpuCode: CpuType + CodeBlock {
+    /// Dot products of one row of blocks with `N` quantized activation rows.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2 and FMA; `row` must hold `x[_].len / LEN` blocks.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { super::gemv::dot_unpacked::<Self, super::level::Avx2, N>(row, x) }
+    }
+
+    /// Dot products of one row of blocks with `N` quantized activation rows.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 F, BW, VL and VNNI; `row` must hold `x[_].len / LEN` blocks.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { super::gemv::dot_unpacked::<Self, super::level::Avx512, N>(row, x) }
+    }
+}
+
+/// What to do with a type that is only known at run time; see [`visit`].
+pub(super) trait TypeVisitor {
+    type Output;
+    fn float<T: CpuType>(self) -> Self::Output;
+    fn code<T: CpuCode>(self) -> Self::Output;
+}
+
+macro_rules! cpu_types {
+    (float: $($float:ident),*; code: $($code:ident),*;) => {
+        /// Calls the visitor with the Rust type of `ty`.
+        pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
+            match ty {
+                $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
+                $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
+                _ => Err(CpuError::UnsupportedType { ty, operation }),
+            }
+        }
+
+        $(impl CpuType for blocks::$code {})*
+    };
+}
+
+// A type without a file in `gemv/` says so with `impl CpuCode for T {}` there.
+cpu_types! {
+    float: F32, F16, BF16;
+    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
+}
+
+impl CpuType for blocks::F32 {}
+impl CpuType for blocks::BF16 {}
+
+impl CpuType for blocks::F16 {
+    #[inline(always)]
+    unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { L::widen_f16(bytes, out) }
+    }
+}
+
+/// Whether the operations of this module take the type.
+pub fn is_supported(ty: GgmlType) -> bool {
+    struct Nothing;
+    impl TypeVisitor for Nothing {
+        type Output = ();
+        fn float<T: CpuType>(self) {}
+        fn code<T: CpuCode>(self) {}
+    }
+    visit(ty, "any operation", Nothing).is_ok()
+}
