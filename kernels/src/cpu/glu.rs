@@ -48,7 +48,7 @@ impl Activation for GeluTanh {
     #[inline(always)]
     fn apply<V: Vector>(x: V) -> V {
         // 2 sqrt(2 / pi), negated, and that times 0.044715.
-        let a = V::splat(-1.5957691);
+        let a = V::splat(-1.595_769);
         let b = V::splat(-0.071354814);
         let minus_2u = x.mul(x.mul(x).fma(b, a));
         x.div(minus_2u.exp().add(V::splat(1.0)))

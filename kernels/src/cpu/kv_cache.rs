@@ -4,6 +4,7 @@
 
 use super::Isa;
 use super::shape_error::{ShapeError, check, positive, product};
+use super::split::{SharedMut, for_each_range, items_per_task};
 use super::vector::{Element, Kernel, Vector, dispatch};
 use half::f16;
 
@@ -53,7 +54,15 @@ pub fn append_kv(
     pos: usize,
     x: &[f32],
 ) -> Result<(), ShapeError> {
-    append_kv_with(Isa::current(), cache, n_kv_heads, capacity, head_dim, pos, x)
+    append_kv_with(
+        Isa::current(),
+        cache,
+        n_kv_heads,
+        capacity,
+        head_dim,
+        pos,
+        x,
+    )
 }
 
 pub(crate) fn append_kv_with(
@@ -83,38 +92,49 @@ pub(crate) fn append_kv_with(
     match cache {
         KvViewMut::F32(cache) => {
             check("cache", cache.len(), &shape)?;
-            dispatch(
-                isa,
-                Append {
-                    cache,
-                    row,
-                    capacity,
-                    head_dim,
-                    pos,
-                    x,
-                },
-            );
+            append(isa, cache, row, capacity, head_dim, pos, x);
         }
         KvViewMut::F16(cache) => {
             check("cache", cache.len(), &shape)?;
-            dispatch(
-                isa,
-                Append {
-                    cache,
-                    row,
-                    capacity,
-                    head_dim,
-                    pos,
-                    x,
-                },
-            );
+            append(isa, cache, row, capacity, head_dim, pos, x);
         }
     }
     Ok(())
 }
 
+fn append<T: Element>(
+    isa: Isa,
+    cache: &mut [T],
+    row: usize,
+    capacity: usize,
+    head_dim: usize,
+    pos: usize,
+    x: &[f32],
+) {
+    let cache = SharedMut::new(cache);
+    let tokens = x.len() / row;
+    // Half a nanosecond per element.
+    for_each_range(tokens, items_per_task(tokens, row as f64 * 0.5), &|r| {
+        let x = &x[r.start * row..r.end * row];
+        let pos = pos + r.start;
+        dispatch(
+            isa,
+            Append {
+                cache,
+                row,
+                capacity,
+                head_dim,
+                pos,
+                x,
+            },
+        );
+    });
+}
+
 struct Append<'a, T> {
-    cache: &'a mut [T],
+    /// Checked: `[row / head_dim, capacity, head_dim]`, with room for the tokens of `x` from `pos` on, which no other
+    /// task writes.
+    cache: SharedMut<T>,
     row: usize,
     capacity: usize,
     head_dim: usize,
@@ -129,7 +149,9 @@ impl<T: Element> Kernel for Append<'_, T> {
         for (t, token) in self.x.chunks_exact(self.row).enumerate() {
             for (h, from) in token.chunks_exact(d).enumerate() {
                 let at = (h * self.capacity + self.pos + t) * d;
-                convert::<T, V>(from, &mut self.cache[at..at + d]);
+                // SAFETY: `pos + t < capacity`, and rows of different tokens are disjoint.
+                let to = unsafe { std::slice::from_raw_parts_mut(self.cache.get().add(at), d) };
+                convert::<T, V>(from, to);
             }
         }
     }

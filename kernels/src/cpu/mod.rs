@@ -1,16 +1,17 @@
-//! SIMD operations on the CPU, one file per operation.
-//!
-//! On ggml blocks: [`dequantize`], [`gather_rows`], [`linear`] and [`linear_many`]. On `f32` rows, for the rest of a
-//! transformer layer: [`rms_norm`], [`RopeTable`], [`swiglu`], [`geglu_tanh`], [`append_kv`] and [`attention`].
+//! CPU operations on ggml blocks: [`dequantize`], [`gather_rows`], [`linear`] and [`linear_many`].
 //!
 //! Each operation is written once, generic over the block type and over the [`Isa`] level it runs at:
 //!
-//! - `isa.rs` finds the level of this CPU, once; `level/` and `vector/` hold what differs between levels.
+//! - `isa.rs` finds the level of this CPU, once; `level/` holds what differs between levels.
 //! - `types.rs` is the table of types; `gemv/` adds the hand-written inner loops of single types.
 //! - `input.rs` quantizes activations, `gemm.rs`, `gemv/` and `float.rs` multiply, `linear.rs` checks and divides the
 //!   work, `parallel.rs` runs it on rayon's pool.
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
+//!
+//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`], [`rms_norm`],
+//! [`RopeTable`], [`swiglu`] and [`geglu_tanh`]. These are generic over `vector::Vector`, the registers of a level, and
+//! share themselves among threads through `split.rs`.
 
 mod attention;
 mod dequantize;
@@ -31,12 +32,13 @@ mod rms_norm;
 mod rope;
 mod shape_error;
 mod split;
+mod types;
+mod vector;
+
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod types;
-mod vector;
 
 pub use attention::{AttentionParams, AttentionShape, attention};
 pub use dequantize::{dequantize, dequantize_bf16, dequantize_f16};

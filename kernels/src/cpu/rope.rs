@@ -289,9 +289,9 @@ mod tests {
 
                         let mut expect: Vec<f64> = x.iter().map(|&v| v as f64).collect();
                         for (i, head) in expect.chunks_mut(head_dim).enumerate() {
-                            for j in 0..n_rot / 2 {
+                            for (j, &freq) in freq.iter().enumerate() {
                                 let angle =
-                                    positions[i / heads] as f64 * scale as f64 * freq[j] as f64;
+                                    positions[i / heads] as f64 * scale as f64 * freq as f64;
                                 let (s, c) = angle.sin_cos();
                                 let (s, c) = (s * magnitude as f64, c * magnitude as f64);
                                 let (p, q) = match pairing {

@@ -1,37 +1,31 @@
 //! Sharing an operation among the threads of rayon's pool.
 //!
-//! Work is cut into about four tasks per thread and stolen, so a thread that loses its core to another process delays
-//! one task and not all; operations below [`MIN_TASK_NS`] run on the calling thread, since waking another costs more.
+//! Work is cut into about four tasks per thread; operations below [`MIN_TASK_NS`] run on the calling thread, since
+//! waking another costs more.
 
+use super::parallel;
 use std::ops::Range;
 
 /// Work worth a task of its own, in nanoseconds.
-const MIN_TASK_NS: usize = 20_000;
+const MIN_TASK_NS: f64 = 20_000.0;
+
+/// How many items of `ns` nanoseconds make the smallest task worth having.
+pub(crate) fn least_items(ns: f64) -> usize {
+    ((MIN_TASK_NS / ns).ceil() as usize).max(1)
+}
 
 /// How many of `n` items, `ns` nanoseconds each, make one task.
 pub(crate) fn items_per_task(n: usize, ns: f64) -> usize {
-    let threads = rayon::current_num_threads();
-    if threads == 1 {
-        return n.max(1);
-    }
-    let least = (MIN_TASK_NS as f64 / ns).ceil() as usize;
-    n.div_ceil(4 * threads).max(least).max(1)
+    n.div_ceil(4 * rayon::current_num_threads())
+        .max(least_items(ns))
 }
 
 /// Calls `f` on ranges covering `0..n`, at most `per_task` long, possibly at the same time.
 pub(crate) fn for_each_range(n: usize, per_task: usize, f: &(impl Fn(Range<usize>) + Sync)) {
-    fn go(range: Range<usize>, per_task: usize, f: &(impl Fn(Range<usize>) + Sync)) {
-        let tasks = range.len().div_ceil(per_task);
-        if tasks <= 1 {
-            return f(range);
-        }
-        let mid = range.start + tasks / 2 * per_task;
-        let (a, b) = (range.start..mid, mid..range.end);
-        rayon::join(|| go(a, per_task, f), || go(b, per_task, f));
-    }
-    if n > 0 {
-        go(0..n, per_task.max(1), f);
-    }
+    let per_task = per_task.clamp(1, n.max(1));
+    parallel::for_each(n.div_ceil(per_task), |i| {
+        f(i * per_task..((i + 1) * per_task).min(n))
+    });
 }
 
 /// A pointer that tasks writing disjoint parts may share.

@@ -58,14 +58,15 @@ pub(crate) fn assert_close(got: &[f32], expect: &[f64], tolerance: Tolerance, wh
     }
 }
 
-/// The ISAs this CPU has, narrowest first.
+/// The levels this CPU has, slowest first.
 pub(crate) fn isas() -> Vec<Isa> {
-    let all = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni];
-    let best = Isa::current();
-    for isa in all.iter().filter(|&&isa| isa > best) {
+    let (present, absent) = Isa::ALL
+        .iter()
+        .partition::<Vec<Isa>, _>(|isa| isa.is_available());
+    for isa in absent {
         eprintln!("skipped: {isa:?}, not on this CPU");
     }
-    all.into_iter().filter(|&isa| isa <= best).collect()
+    present
 }
 
 /// A small generator (xorshift64*), so that failures repeat.

@@ -3,13 +3,17 @@
 //! Keys come in blocks of [`KEYS`]. Scores are dot products of a key's registers with those of several rows at once, so
 //! that a key is loaded (and widened) once for up to `M` rows; then the softmax is updated row by row; then values are
 //! added with the accumulators of several rows by several registers held across the block.
+//!
+//! Decoding over a long cache waits for memory. So each half of a block asks for what the next half will read: the
+//! scores for the block's values, the sums for the next block's keys. The hardware's own prefetching is slower to
+//! start, and blind to values that are read in pieces of a row.
 
 use super::scratch::Scratch;
 use super::{Item, Problem, Rows, Work};
-use crate::cpu::vector::{Element, Vector};
+use crate::cpu::vector::{Element, Vector, prefetch};
 
 /// Rows an item should have at most.
-pub(super) const MAX_ROWS: usize = 16;
+pub(super) const MAX_ROWS: usize = 32;
 
 /// Keys per block.
 const KEYS: usize = 128;
@@ -44,7 +48,7 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
         let n = KEYS.min(item.keys.end - first);
         let at = (head + first) * d;
         let (k, v) = (&problem.k[at..at + n * d], &problem.v[at..at + n * d]);
-        score::<R, K>(q, rows, stride, k, d, scores);
+        score::<R, K, V>(q, rows, stride, k, d, scores, v);
         for r in 0..rows {
             let scores = &mut scores[r * KEYS..(r + 1) * KEYS];
             if let Some(factor) = problem.cap_factor() {
@@ -66,7 +70,15 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
                     .for_each(|a| *a *= factor);
             }
         }
-        add_values::<R, V>(scores, rows, v, d, acc, stride);
+        add_values::<R, K, V>(
+            scores,
+            rows,
+            v,
+            d,
+            acc,
+            stride,
+            k.as_ptr().wrapping_add(n * d),
+        );
     }
     for (sum, lanes) in sum
         .iter_mut()
@@ -144,19 +156,31 @@ macro_rules! by_rows {
     }};
 }
 
-/// `scores[r, j] = q[r] . k[j]`, with `q` `[rows, stride]`, `k` `[n, d]`, `scores` `[rows, KEYS]`.
+/// How many rows by four registers of accumulators fit the register file, beside one register per row and one that is
+/// widened from `T`.
 #[inline(always)]
-fn score<R: Vector, K: Element>(
+fn rows_at_once<R: Vector, T: Element>() -> usize {
+    match (R::LANES, size_of::<T>()) {
+        (16, _) => 6,
+        (_, 4) => 3,
+        _ => 2,
+    }
+}
+
+/// `scores[r, j] = q[r] . k[j]`, with `q` `[rows, stride]`, `k` `[n, d]`, `scores` `[rows, KEYS]`;
+/// brings `v` `[n, d]` closer on the way.
+#[inline(always)]
+fn score<R: Vector, K: Element, V: Element>(
     q: &[f32],
     rows: usize,
     stride: usize,
     k: &[K],
     d: usize,
     scores: &mut [f32],
+    v: &[V],
 ) {
     let n = k.len() / d;
-    // Four keys by so many rows of accumulators, and the rows' queries, fill the register file.
-    let most = if R::LANES == 16 { 6 } else { 3 };
+    let most = rows_at_once::<R, K>();
     assert!(q.len() >= rows * stride && stride >= d && n <= KEYS && scores.len() >= rows * KEYS);
     let mut j = 0;
     while j < n {
@@ -164,6 +188,9 @@ fn score<R: Vector, K: Element>(
         unsafe {
             let (k, s) = (k.as_ptr().add(j * d), scores.as_mut_ptr().add(j));
             if j + 4 <= n {
+                for i in (0..4 * d).step_by(64 / size_of::<V>()) {
+                    prefetch(v.as_ptr().wrapping_add(j * d + i));
+                }
                 by_rows!(rows, most, |first, M| dots::<R, K, M, 4>(
                     q.as_ptr().add(first * stride),
                     stride,
@@ -268,7 +295,7 @@ fn cap<R: Vector>(scores: &mut [f32], factor: f32) {
 /// factor from the old largest score to the new.
 #[inline(always)]
 fn weigh<R: Vector>(scores: &mut [f32], max: &mut f32, sum: &mut [f32]) -> f32 {
-    assert!(sum.len() == R::LANES && scores.len() % R::LANES == 0);
+    assert!(sum.len() == R::LANES && scores.len().is_multiple_of(R::LANES));
     let mut top = R::splat(*max);
     for s in scores.chunks_exact(R::LANES) {
         // SAFETY: the chunk is one register long.
@@ -295,18 +322,20 @@ fn weigh<R: Vector>(scores: &mut [f32], max: &mut f32, sum: &mut [f32]) -> f32 {
     factor
 }
 
-/// `acc[r] += sum_j weights[r, j] * v[j]`, with `weights` `[rows, KEYS]`, `v` `[n, d]`, `acc` `[rows, stride]`.
+/// `acc[r] += sum_j weights[r, j] * v[j]`, with `weights` `[rows, KEYS]`, `v` `[n, d]`, `acc` `[rows, stride]`;
+/// brings the keys at `next` closer on the way.
 #[inline(always)]
-fn add_values<R: Vector, V: Element>(
+fn add_values<R: Vector, K: Element, V: Element>(
     weights: &[f32],
     rows: usize,
     v: &[V],
     d: usize,
     acc: &mut [f32],
     stride: usize,
+    next: *const K,
 ) {
     let n = v.len() / d;
-    let most = if R::LANES == 16 { 6 } else { 3 };
+    let most = rows_at_once::<R, V>();
     assert!(weights.len() >= rows * KEYS && n <= KEYS && acc.len() >= rows * stride && stride >= d);
     by_rows!(rows, most, |first, M| {
         // SAFETY: the assertion above; registers are taken while they fit `d`, then the rest.
@@ -315,17 +344,48 @@ fn add_values<R: Vector, V: Element>(
                 weights.as_ptr().add(first * KEYS),
                 acc.as_mut_ptr().add(first * stride),
             );
+            let ahead = first == 0;
             let mut i = 0;
             while i + 4 * R::LANES <= d {
-                values::<R, V, M, 4>(w, n, v.as_ptr().add(i), d, a.add(i), stride, R::LANES);
+                values::<R, K, V, M, 4>(
+                    w,
+                    n,
+                    v.as_ptr().add(i),
+                    d,
+                    a.add(i),
+                    stride,
+                    R::LANES,
+                    next.wrapping_add(i),
+                    ahead,
+                );
                 i += 4 * R::LANES;
             }
             if i + 2 * R::LANES <= d {
-                values::<R, V, M, 2>(w, n, v.as_ptr().add(i), d, a.add(i), stride, R::LANES);
+                values::<R, K, V, M, 2>(
+                    w,
+                    n,
+                    v.as_ptr().add(i),
+                    d,
+                    a.add(i),
+                    stride,
+                    R::LANES,
+                    next.wrapping_add(i),
+                    ahead,
+                );
                 i += 2 * R::LANES;
             }
             while i < d {
-                values::<R, V, M, 1>(w, n, v.as_ptr().add(i), d, a.add(i), stride, d - i);
+                values::<R, K, V, M, 1>(
+                    w,
+                    n,
+                    v.as_ptr().add(i),
+                    d,
+                    a.add(i),
+                    stride,
+                    d - i,
+                    next.wrapping_add(i),
+                    ahead,
+                );
                 i += R::LANES;
             }
         }
@@ -338,7 +398,7 @@ fn add_values<R: Vector, V: Element>(
 /// `w` has `M` rows of `KEYS`, `n` of them readable; `v` has `n` rows of `d` with the columns named readable; `acc` has
 /// `M` rows of `stride`, `N` registers of each writable. `N` is 1 where `last < LANES`.
 #[inline(always)]
-unsafe fn values<R: Vector, V: Element, const M: usize, const N: usize>(
+unsafe fn values<R: Vector, K: Element, V: Element, const M: usize, const N: usize>(
     w: *const f32,
     n: usize,
     v: *const V,
@@ -346,6 +406,8 @@ unsafe fn values<R: Vector, V: Element, const M: usize, const N: usize>(
     acc: *mut f32,
     stride: usize,
     last: usize,
+    next: *const K,
+    ahead: bool,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -357,6 +419,13 @@ unsafe fn values<R: Vector, V: Element, const M: usize, const N: usize>(
         }
         if N > 1 || last >= R::LANES {
             for j in 0..n {
+                if ahead {
+                    for c in 0..N {
+                        if (c * R::LANES * size_of::<K>()).is_multiple_of(64) {
+                            prefetch(next.wrapping_add(j * d + c * R::LANES));
+                        }
+                    }
+                }
                 let mut weight = [R::splat(0.0); M];
                 for r in 0..M {
                     weight[r] = R::splat(*w.add(r * KEYS + j));

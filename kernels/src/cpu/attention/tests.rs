@@ -348,7 +348,7 @@ fn bad_shapes_are_errors() {
             KvView::F32(&v),
             shape,
             &causal(2),
-            &mut vec![0.0; 8],
+            &mut [0.0; 8],
         )
     };
     assert_eq!(call(&shape, 8, 12), Ok(()));

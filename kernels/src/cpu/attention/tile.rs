@@ -325,7 +325,6 @@ fn weigh<R: Vector>(
 }
 
 /// `acc[r, i] = acc[r, i] * factor[r] + sum_j weights[j, r] * v[j, i]`.
-#[allow(clippy::too_many_arguments)]
 #[inline(always)]
 fn add_values<R: Vector>(
     weights: &[f32],
@@ -368,7 +367,6 @@ fn add_values<R: Vector>(
 /// # Safety
 /// `w` has `n` rows `lanes` apart of `M` elements, `f` `M` elements, `v` `n` rows `v_stride` apart of `N` registers,
 /// `acc` `M` rows `stride` apart of `N` registers.
-#[allow(clippy::too_many_arguments)]
 #[inline(always)]
 unsafe fn value_block<R: Vector, const M: usize, const N: usize>(
     w: *const f32,

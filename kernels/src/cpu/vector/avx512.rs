@@ -1,4 +1,4 @@
-//! Sixteen lanes: AVX-512 F, BW, VL, DQ.
+//! Sixteen lanes: AVX-512 F, BW, VL.
 
 use super::Vector;
 use half::f16;
@@ -20,7 +20,7 @@ macro_rules! op {
 fn fold(v: F32x16) -> __m256 {
     op!(_mm256_add_ps(
         _mm512_castps512_ps256(v.0),
-        _mm512_extractf32x8_ps::<1>(v.0)
+        _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(v.0)))
     ))
 }
 

@@ -196,20 +196,33 @@ impl Element for f16 {
     }
 }
 
+/// Asks for the cache line at `p` to be brought to the second-level cache; `p` may be any address.
+#[inline(always)]
+pub(crate) fn prefetch<T>(p: *const T) {
+    // SAFETY: SSE is part of x86-64, and a prefetch does not fault.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// Work that is generic over the register type. `run` must be `#[inline(always)]`, or it is compiled without the
 /// ISA's instructions.
 pub(crate) trait Kernel {
     fn run<V: Vector>(self);
 }
 
-/// Runs `kernel` at the register type of `isa`.
+/// Runs `kernel` at the register type of `isa`, which must be available.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) {
+    assert!(isa.is_available());
     match isa {
-        // SAFETY: an `Isa` above `Scalar` is only ever obtained by detection.
+        // SAFETY: the assertion.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => unsafe { run_avx512(kernel) },
-        // SAFETY: as above.
+        // SAFETY: the assertion.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { run_avx2(kernel) },
         _ => kernel.run::<F32x8Array>(),
@@ -227,7 +240,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) {
 /// # Safety
 /// The CPU must have the features named.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) {
     kernel.run::<avx512::F32x16>();
 }
