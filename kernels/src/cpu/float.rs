@@ -100,7 +100,7 @@ impl<T: CpuType> Multiply<'_, T> {
     unsafe fn by_panels<L: Level>(&self) {
         let task = self.task;
         let mut panel = [0.0; DEPTH * FLOAT_ROWS];
-        let mut decoded = [0.0; DEPTH];
+        let mut decoded = [0.0; DEPTH * FLOAT_ROWS];
         for start in (0..task.cols).step_by(DEPTH) {
             let depth = DEPTH.min(task.cols - start);
             for first in (0..task.rows.len()).step_by(FLOAT_ROWS) {
@@ -108,9 +108,16 @@ impl<T: CpuType> Multiply<'_, T> {
                 for row in 0..rows {
                     let bytes = Self::columns(task.row(first + row), start, depth);
                     // SAFETY: the caller says so.
-                    unsafe { T::decode::<L>(bytes, &mut decoded[..depth]) };
-                    for (to, value) in panel.chunks_exact_mut(FLOAT_ROWS).zip(&decoded[..depth]) {
-                        to[row] = *value;
+                    unsafe { T::decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth]) };
+                }
+                for column in (0..depth).step_by(8) {
+                    for row in (0..FLOAT_ROWS).step_by(8) {
+                        let from = decoded[row * DEPTH + column..][..7 * DEPTH + 8]
+                            .as_ptr()
+                            .cast();
+                        let to = &mut panel[column * FLOAT_ROWS + row..][..7 * FLOAT_ROWS + 8];
+                        // SAFETY: the slices reach from the first to the last word.
+                        unsafe { L::transpose(from, DEPTH, to.as_mut_ptr().cast(), FLOAT_ROWS) };
                     }
                 }
                 let mut token = 0;

@@ -130,7 +130,7 @@ mod x86 {
     ) -> [f32; N] {
         // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
         unsafe {
-            let mut total = [_mm256_setzero_ps(); N];
+            let mut total = [[_mm256_setzero_ps(); 2]; N];
             let mut total_min = [_mm256_setzero_ps(); N];
             for b in 0..x[0].len / T::LEN {
                 let block = row.as_ptr().add(b * T::BYTES);
@@ -152,15 +152,16 @@ mod x86 {
                             let at = x[t].codes.as_ptr().add(b * T::LEN + sub * 32);
                             let dots =
                                 _mm256_cvtepi32_ps(dot_avx2(codes, _mm256_loadu_si256(at.cast())));
-                            total[t] =
-                                _mm256_fmadd_ps(dots, _mm256_broadcast_ss(&both[t][sub]), total[t]);
+                            let scale = _mm256_broadcast_ss(&both[t][sub]);
+                            total[t][half] = _mm256_fmadd_ps(dots, scale, total[t][half]);
                         }
                     }
                 }
             }
             let mut out = [0.0; N];
             for t in 0..N {
-                out[t] = sum_avx2(_mm256_sub_ps(total[t], total_min[t]));
+                let both = _mm256_add_ps(total[t][0], total[t][1]);
+                out[t] = sum_avx2(_mm256_sub_ps(both, total_min[t]));
             }
             out
         }
@@ -177,7 +178,7 @@ mod x86 {
     ) -> [f32; N] {
         // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
         unsafe {
-            let mut total = [_mm512_setzero_ps(); N];
+            let mut total = [[_mm512_setzero_ps(); 2]; N];
             let mut total_min = [_mm256_setzero_ps(); N];
             let first_pair = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
             for b in 0..x[0].len / T::LEN {
@@ -203,13 +204,15 @@ mod x86 {
                             _mm512_loadu_si512(at.cast()),
                         );
                         let scale = _mm512_permutexvar_ps(pair, both[t]);
-                        total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                        let to = &mut total[t][group % 2];
+                        *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, *to);
                     }
                 }
             }
             let mut out = [0.0; N];
             for t in 0..N {
-                out[t] = _mm512_reduce_add_ps(total[t]) - sum_avx2(total_min[t]);
+                let both = _mm512_add_ps(total[t][0], total[t][1]);
+                out[t] = _mm512_reduce_add_ps(both) - sum_avx2(total_min[t]);
             }
             out
         }

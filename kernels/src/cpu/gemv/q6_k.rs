@@ -92,7 +92,7 @@ mod x86 {
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
             unsafe {
-                let mut total = [_mm256_setzero_ps(); N];
+                let mut total = [[_mm256_setzero_ps(); 2]; N];
                 let mut total_sum = [_mm256_setzero_ps(); N];
                 for b in 0..x[0].len / LEN {
                     let block = row.as_ptr().add(b * BYTES);
@@ -120,7 +120,8 @@ mod x86 {
                                     pair,
                                     _mm256_broadcast_ss(&*x[t].scales.as_ptr().add(at)),
                                 );
-                                total[t] = _mm256_fmadd_ps(dots, pair, total[t]);
+                                let to = &mut total[t][quarter % 2];
+                                *to = _mm256_fmadd_ps(dots, pair, *to);
                             }
                         }
                     }
@@ -128,7 +129,8 @@ mod x86 {
                 let mut out = [0.0; N];
                 for t in 0..N {
                     let offset = _mm256_set1_ps(Self::OFFSET as f32);
-                    out[t] = sum_avx2(_mm256_fnmadd_ps(offset, total_sum[t], total[t]));
+                    let both = _mm256_add_ps(total[t][0], total[t][1]);
+                    out[t] = sum_avx2(_mm256_fnmadd_ps(offset, total_sum[t], both));
                 }
                 out
             }
@@ -138,7 +140,7 @@ mod x86 {
         unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
             unsafe {
-                let mut total = [_mm512_setzero_ps(); N];
+                let mut total = [[_mm512_setzero_ps(); 2]; N];
                 let mut total_sum = [_mm512_setzero_ps(); N];
                 let twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
                 let first_four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
@@ -168,8 +170,8 @@ mod x86 {
                                 let dots =
                                     _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, x_codes);
                                 let scale = _mm512_permutexvar_ps(four, both[t]);
-                                total[t] =
-                                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                                let to = &mut total[t][quarter % 2];
+                                *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, *to);
                             }
                         }
                     }
@@ -177,7 +179,8 @@ mod x86 {
                 let mut out = [0.0; N];
                 for t in 0..N {
                     let offset = _mm512_set1_ps(Self::OFFSET as f32);
-                    out[t] = _mm512_reduce_add_ps(_mm512_fnmadd_ps(offset, total_sum[t], total[t]));
+                    let both = _mm512_add_ps(total[t][0], total[t][1]);
+                    out[t] = _mm512_reduce_add_ps(_mm512_fnmadd_ps(offset, total_sum[t], both));
                 }
                 out
             }

@@ -43,8 +43,14 @@ impl Level for Avx512 {
                 _mm512_storeu_ps(out.as_mut_ptr(), _mm512_cvtph_ps(half));
             }
         }
-        // SAFETY: these levels' features include those of the callee.
+        // SAFETY: this level's features include those of the callee.
         unsafe { super::Avx2::widen_f16(&bytes[2 * whole.len()..], rest) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        // SAFETY: this level's features include those of the callee.
+        unsafe { super::Avx2::transpose(from, from_step, to, to_step) }
     }
 
     #[inline(always)]

@@ -26,6 +26,19 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller says that both have these rows and words.
+                unsafe {
+                    let word = from.add(i * from_step + j).read_unaligned();
+                    to.add(j * to_step + i).write_unaligned(word);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn code_tile<T: CpuCode>(
         panel: CodePanel<'_>,
         group: TokenGroup<'_>,
