@@ -126,7 +126,8 @@ unsafe fn pack<T: CpuCode, L: Level>(
             let bytes =
                 &task.row((first + row).min(task.rows.len() - 1))[block * T::BYTES..][..T::BYTES];
             let row_codes = &mut unpacked[row * T::LEN..][..T::LEN];
-            T::unpack_block(bytes, row_codes, &mut block_scales, &mut block_mins);
+            // SAFETY: the caller's; one block and buffers for the longest.
+            unsafe { L::unpack::<T>(bytes, row_codes, &mut block_scales, &mut block_mins) };
             if T::CODE_BITS == 8 && L::SIGNED_8BIT {
                 row_codes.iter_mut().for_each(|code| *code ^= 0x80);
             }

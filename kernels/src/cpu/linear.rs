@@ -34,7 +34,7 @@ pub enum Arithmetic {
 }
 
 /// Up to how many activation rows quantized weights are multiplied row by row instead of panel by panel.
-const MAX_GEMV_TOKENS: usize = 8;
+const MAX_GEMV_TOKENS: usize = 6;
 
 /// Activation rows quantized at a time: bounds the buffers, and is enough to forget the cost of unpacking.
 const MAX_TOKENS: usize = 512;

@@ -23,8 +23,18 @@ pub(super) trait CpuType: BlockType {
     }
 }
 
-/// A type of codes and scales. The row products fall back to unpacking blocks; `gemv/` overrides them by type.
+/// A type of codes and scales. `gemv/` overrides by type what is better written by hand.
 pub(super) trait CpuCode: CpuType + CodeBlock {
+    /// As [`CodeBlock::unpack_block`], of exactly one block.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2, FMA and F16C; the slices must have the lengths `unpack_block` asks for.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn unpack_avx2(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        Self::unpack_block(block, codes, scales, mins);
+    }
+
     /// Dot products of one row of blocks with `N` quantized activation rows.
     ///
     /// # Safety

@@ -4,7 +4,7 @@ use crate::blocks::Q4K;
 use crate::cpu::types::CpuCode;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512};
+pub(super) use x86::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512, unpack_k_avx2};
 
 #[cfg(not(target_arch = "x86_64"))]
 impl CpuCode for Q4K {}
@@ -18,6 +18,17 @@ mod x86 {
     use core::arch::x86_64::*;
 
     impl CpuCode for Q4K {
+        #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            mins: &mut [f32],
+        ) {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { unpack_k_avx2::<Self>(block, codes, scales, mins) }
+        }
+
         #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: the caller's promises are the callee's.
@@ -116,6 +127,33 @@ mod x86 {
         for line in (0..T::BYTES).step_by(64) {
             // SAFETY: a prefetch never faults.
             unsafe { prefetch(block.wrapping_add(line)) }
+        }
+    }
+
+    /// The codes, scales and mins of one block.
+    ///
+    /// # Safety
+    /// As [`CpuCode::unpack_avx2`].
+    #[inline(always)]
+    pub(in crate::cpu::gemv) unsafe fn unpack_k_avx2<T: KCodes>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller says that the slices are long enough.
+        unsafe {
+            let header = header(block.as_ptr());
+            _mm256_storeu_ps(scales.as_mut_ptr(), header[0]);
+            _mm256_storeu_ps(mins.as_mut_ptr(), header[1]);
+            for group in 0..4 {
+                for (half, part) in T::codes_avx2(block.as_ptr(), group).into_iter().enumerate() {
+                    _mm256_storeu_si256(
+                        codes.as_mut_ptr().add(64 * group + 32 * half).cast(),
+                        part,
+                    );
+                }
+            }
         }
     }
 

@@ -89,6 +89,29 @@ mod x86 {
     // The offset of 32 is taken off at the end, by the sums of activations times the scales.
     impl CpuCode for Q6K {
         #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            _mins: &mut [f32],
+        ) {
+            let block = block.as_ptr();
+            // SAFETY: the caller says that the slices are long enough.
+            unsafe {
+                let d = _mm256_broadcastss_ps(d(block));
+                for half in 0..2 {
+                    let part = _mm_loadl_epi64(block.add(192 + 8 * half).cast());
+                    let part = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(part)), d);
+                    _mm256_storeu_ps(scales.as_mut_ptr().add(8 * half), part);
+                    for (quarter, part) in codes_avx2(block, half).into_iter().enumerate() {
+                        let at = 128 * half + 32 * quarter;
+                        _mm256_storeu_si256(codes.as_mut_ptr().add(at).cast(), part);
+                    }
+                }
+            }
+        }
+
+        #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
             unsafe {

@@ -59,6 +59,24 @@ pub(super) trait Block32: CodeBlock {
     unsafe fn codes_avx512(blocks: *const u8) -> __m512i;
 }
 
+/// The codes and scale of one block.
+///
+/// # Safety
+/// As [`CpuCode::unpack_avx2`](crate::cpu::types::CpuCode::unpack_avx2).
+#[inline(always)]
+pub(super) unsafe fn unpack_block32_avx2<T: Block32>(
+    block: &[u8],
+    codes: &mut [u8],
+    scales: &mut [f32],
+) {
+    // SAFETY: the caller says that block and codes are whole.
+    unsafe {
+        let bits = block.as_ptr().cast::<i16>().read_unaligned();
+        scales[0] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into())));
+        _mm256_storeu_si256(codes.as_mut_ptr().cast(), T::codes_avx2(block.as_ptr()));
+    }
+}
+
 /// Blocks whose scales are widened and multiplied together.
 const RUN: usize = 4;
 

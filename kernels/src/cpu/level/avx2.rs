@@ -60,6 +60,17 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::unpack_avx2(block, codes, scales, mins) }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: the caller says that both have 8 rows of 8 words.
         unsafe {
@@ -276,11 +287,6 @@ unsafe fn tile<T: CpuCode>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm256_setzero_si256(); TOKENS];
-                if !T::HAS_MIN {
-                    for t in 0..TOKENS {
-                        dots[t] = _mm256_set1_epi32(*at.sums.add(t) as i32);
-                    }
-                }
                 for run in 0..T::SUB_LEN / 4 / steps {
                     let mut pairs = [_mm256_setzero_si256(); TOKENS];
                     for step in 0..steps {
@@ -298,6 +304,13 @@ unsafe fn tile<T: CpuCode>(
                     }
                     for t in 0..TOKENS {
                         dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(pairs[t], ones));
+                    }
+                }
+                // Last, because registers are short until here.
+                if !T::HAS_MIN {
+                    for t in 0..TOKENS {
+                        dots[t] =
+                            _mm256_add_epi32(dots[t], _mm256_set1_epi32(*at.sums.add(t) as i32));
                     }
                 }
                 at.scale::<T>(&dots, &mut total);

@@ -48,6 +48,17 @@ impl Level for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::unpack_avx2(block, codes, scales, mins) }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: this level's features include those of the callee.
         unsafe { super::Avx2::transpose(from, from_step, to, to_step) }

@@ -87,6 +87,17 @@ pub(super) trait Level: Copy + 'static {
     /// `bytes` must hold as many.
     unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]);
 
+    /// As `CodeBlock::unpack_block`, of exactly one block.
+    ///
+    /// # Safety
+    /// The slices must have the lengths `unpack_block` asks for.
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    );
+
     /// Transposes 8 x 8 words: word `j` of row `i` of `from` becomes word `i` of row `j` of `to`.
     ///
     /// # Safety
