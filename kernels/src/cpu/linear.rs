@@ -43,7 +43,7 @@ const MAX_TOKENS: usize = 512;
 const PANEL_BYTES: usize = 256 << 10;
 
 /// Tasks per thread to aim at: enough to even out threads of unequal speed.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 16;
 
 /// Least multiply-accumulates per task: some ten microseconds of work.
 const MIN_TASK_WORK: usize = 1 << 17;
