@@ -1,10 +1,11 @@
 //! Speed of `linear` by type, activation rows and threads.
 //!
-//! `cargo bench -p burn-gguf-kernels --bench linear -- [TYPE...] [--isa NAME] [--exact] [--threads N]`
+//! `cargo bench -p burn-gguf-kernels --bench linear -- [TYPE...] [--isa NAME] [--exact] [--threads N] [--cpu-time]`
 //!
 //! One activation row is multiplied with a matrix larger than the caches (the head of a 0.5B model), where the rate
 //! of reading weights counts, and with a small one; more rows with one feed-forward matrix of that model. Best of
-//! several runs; compare only lines of one run on a machine with nothing else to do.
+//! several runs; compare only lines of one run on a machine with nothing else to do. On a busy one, `--threads 1
+//! --cpu-time` gives the mean processor time of a call.
 
 use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::cpu::{Arithmetic, Isa, Matrix, is_supported, linear_many_at};
@@ -34,6 +35,7 @@ fn main() {
             .find(|isa| isa.name() == name)
             .expect("--isa scalar, avx2 or avx512vnni")
     });
+    let cpu_time = args.iter().any(|arg| arg == "--cpu-time");
     let exact = args.iter().any(|arg| arg == "--exact");
     let arithmetic = if exact {
         Arithmetic::Exact
@@ -82,7 +84,7 @@ fn main() {
             };
             for pool in &pools {
                 let best = pool.install(|| {
-                    best_time(|| {
+                    measure(cpu_time, || {
                         linear_many_at(isa, &[matrix], &x, n, &mut [&mut y], arithmetic)
                             .expect("good arguments");
                     })
@@ -101,18 +103,38 @@ fn main() {
     }
 }
 
-/// The shortest of at least 3 calls that together last a fifth of a second.
-fn best_time(mut call: impl FnMut()) -> Duration {
+/// The shortest of at least 3 calls that together last a fifth of a second; with `mean`, the processor time of the
+/// calling thread per call instead, which other processes do not lengthen as much.
+fn measure(mean: bool, mut call: impl FnMut()) -> Duration {
     call();
-    let start = Instant::now();
+    let (start, busy) = (
+        Instant::now(),
+        if mean { busy_time() } else { Duration::ZERO },
+    );
     let mut best = Duration::MAX;
-    for round in 0.. {
+    for round in 1.. {
         let before = Instant::now();
         call();
         best = best.min(before.elapsed());
-        if round >= 3 && start.elapsed() > Duration::from_millis(200) {
-            break;
+        if round >= 3 && start.elapsed() > Duration::from_millis(300) {
+            return if mean {
+                (busy_time() - busy) / round
+            } else {
+                best
+            };
         }
     }
-    best
+    unreachable!("the loop has no end of its own")
+}
+
+/// Processor time of this thread so far (Linux).
+fn busy_time() -> Duration {
+    let stat =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("--cpu-time needs Linux");
+    let nanoseconds = stat
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("nanoseconds first");
+    Duration::from_nanos(nanoseconds)
 }

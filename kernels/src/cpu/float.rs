@@ -15,7 +15,7 @@ const DEPTH: usize = 256;
 const PANEL_TOKENS: usize = 4;
 
 /// Partial sums of a row product: enough to hide the latency of the multiply-adds at every level.
-const LANES: usize = 64;
+const LANES: usize = 32;
 
 /// Multiplies the rows of a task with `x`, `[tokens, cols]`.
 pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
@@ -43,8 +43,10 @@ impl<T: CpuType> Kernel for Multiply<'_, T> {
         // SAFETY: `run` is called with the features of `L` present.
         unsafe {
             if self.task.tokens < PANEL_TOKENS {
-                for token in 0..self.task.tokens {
-                    self.row_by_row::<L>(token);
+                match self.task.tokens {
+                    1 => self.row_by_row::<L, 1>(),
+                    2 => self.row_by_row::<L, 2>(),
+                    _ => self.row_by_row::<L, { PANEL_TOKENS - 1 }>(),
                 }
             } else {
                 self.by_panels::<L>();
@@ -60,37 +62,46 @@ impl<T: CpuType> Multiply<'_, T> {
         &row[start / T::LEN * T::BYTES..][..len / T::LEN * T::BYTES]
     }
 
+    /// The products with `N` activation rows, which must be all.
+    ///
     /// # Safety
     /// The CPU must have the features of `L`.
     #[inline(always)]
-    unsafe fn row_by_row<L: Level>(&self, token: usize) {
+    unsafe fn row_by_row<L: Level, const N: usize>(&self) {
         let cols = self.task.cols;
-        let x = &self.x[token * cols..][..cols];
-        let mut weights = [0.0; DEPTH];
+        let mut decoded = [0.0; DEPTH];
         for row in 0..self.task.rows.len() {
             let bytes = self.task.row(row);
-            let mut lanes = [0.0; LANES];
-            let mut rest = 0.0;
-            for (index, x) in x.chunks(DEPTH).enumerate() {
-                let weights = &mut weights[..x.len()];
+            let mut lanes = [[0.0; LANES]; N];
+            let mut rest = [0.0; N];
+            for start in (0..cols).step_by(DEPTH) {
+                let decoded = &mut decoded[..DEPTH.min(cols - start)];
                 // SAFETY: the caller says so.
-                unsafe { T::decode::<L>(Self::columns(bytes, index * DEPTH, x.len()), weights) };
-                let (weights, weights_rest) = weights.as_chunks::<LANES>();
-                let (x, x_rest) = x.as_chunks::<LANES>();
-                for (weights, x) in weights.iter().zip(x) {
-                    for lane in 0..LANES {
-                        // SAFETY: the caller says so.
-                        lanes[lane] = unsafe { L::mul_add(weights[lane], x[lane], lanes[lane]) };
+                unsafe { T::decode::<L>(Self::columns(bytes, start, decoded.len()), decoded) };
+                let (weights, weights_rest) = decoded.as_chunks::<LANES>();
+                for token in 0..N {
+                    let x = &self.x[token * cols + start..][..decoded.len()];
+                    let (x, x_rest) = x.as_chunks::<LANES>();
+                    let mut sums = lanes[token];
+                    for (weights, x) in weights.iter().zip(x) {
+                        for lane in 0..LANES {
+                            // SAFETY: the caller says so.
+                            sums[lane] = unsafe { L::mul_add(weights[lane], x[lane], sums[lane]) };
+                        }
                     }
+                    lanes[token] = sums;
+                    rest[token] += weights_rest
+                        .iter()
+                        .zip(x_rest)
+                        .map(|(w, x)| w * x)
+                        .sum::<f32>();
                 }
-                rest += weights_rest
-                    .iter()
-                    .zip(x_rest)
-                    .map(|(w, x)| w * x)
-                    .sum::<f32>();
             }
-            // SAFETY: a task's rows are its own.
-            unsafe { self.task.out(token, row, 1)[0] = lanes.iter().sum::<f32>() + rest };
+            for token in 0..N {
+                // SAFETY: a task's rows are its own.
+                let out = unsafe { self.task.out(token, row, 1) };
+                out[0] = lanes[token].iter().sum::<f32>() + rest[token];
+            }
         }
     }
 
@@ -100,7 +111,7 @@ impl<T: CpuType> Multiply<'_, T> {
     unsafe fn by_panels<L: Level>(&self) {
         let task = self.task;
         let mut panel = [0.0; DEPTH * FLOAT_ROWS];
-        let mut decoded = [0.0; DEPTH];
+        let mut decoded = [0.0; DEPTH * FLOAT_ROWS];
         for start in (0..task.cols).step_by(DEPTH) {
             let depth = DEPTH.min(task.cols - start);
             for first in (0..task.rows.len()).step_by(FLOAT_ROWS) {
@@ -108,9 +119,16 @@ impl<T: CpuType> Multiply<'_, T> {
                 for row in 0..rows {
                     let bytes = Self::columns(task.row(first + row), start, depth);
                     // SAFETY: the caller says so.
-                    unsafe { T::decode::<L>(bytes, &mut decoded[..depth]) };
-                    for (to, value) in panel.chunks_exact_mut(FLOAT_ROWS).zip(&decoded[..depth]) {
-                        to[row] = *value;
+                    unsafe { T::decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth]) };
+                }
+                for column in (0..depth).step_by(8) {
+                    for row in (0..FLOAT_ROWS).step_by(8) {
+                        let from = decoded[row * DEPTH + column..][..7 * DEPTH + 8]
+                            .as_ptr()
+                            .cast();
+                        let to = &mut panel[column * FLOAT_ROWS + row..][..7 * FLOAT_ROWS + 8];
+                        // SAFETY: the slices reach from the first to the last word.
+                        unsafe { L::transpose(from, DEPTH, to.as_mut_ptr().cast(), FLOAT_ROWS) };
                     }
                 }
                 let mut token = 0;

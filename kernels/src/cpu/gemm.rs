@@ -74,7 +74,8 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
             };
             let codes = &mut panels.codes[panel * code_len..][..code_len];
             let scales = &mut panels.scales[panel * scale_len..][..scale_len];
-            pack::<T, L>(task, panel * L::ROWS, codes, scales, mins);
+            // SAFETY: `run` is called with the features of `L` present.
+            unsafe { pack::<T, L>(task, panel * L::ROWS, codes, scales, mins) };
         }
         let mut out = [0.0; GROUP * MAX_ROWS];
         for (index, group) in groups.iter().enumerate() {
@@ -104,9 +105,13 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
     }
 }
 
-/// Unpacks `L::ROWS` rows of a task from `first` into a panel. Rows past the end repeat the last one; their products are dropped.
+/// Unpacks `L::ROWS` rows of a task from `first` into a panel. Rows past the end repeat the last one; their products
+/// are dropped.
+///
+/// # Safety
+/// The CPU must have the features of `L`.
 #[inline(always)]
-fn pack<T: CpuCode, L: Level>(
+unsafe fn pack<T: CpuCode, L: Level>(
     task: &RowTask<'_>,
     first: usize,
     codes: &mut [u8],
@@ -114,37 +119,42 @@ fn pack<T: CpuCode, L: Level>(
     mins: &mut [f32],
 ) {
     let subs = T::LEN / T::SUB_LEN;
-    let (mut block_codes, mut block_scales, mut block_mins) =
-        ([0u8; MAX_BLOCK_LEN], [0.0; 16], [0.0; 16]);
-    for row in 0..L::ROWS {
-        let bytes = task.row((first + row).min(task.rows.len() - 1));
-        let code_blocks = codes.chunks_exact_mut(T::LEN * L::ROWS);
-        let scale_blocks = scales.chunks_exact_mut(subs * L::ROWS);
-        for (index, ((block, codes), scales)) in bytes
-            .chunks_exact(T::BYTES)
-            .zip(code_blocks)
-            .zip(scale_blocks)
-            .enumerate()
-        {
-            T::unpack_block(block, &mut block_codes, &mut block_scales, &mut block_mins);
-            let fours = block_codes[..T::LEN].as_chunks::<4>().0;
-            let flip = if T::CODE_BITS == 8 && L::SIGNED_8BIT {
-                0x8080_8080
-            } else {
-                0
-            };
-            for (to, four) in codes.chunks_exact_mut(4 * L::ROWS).zip(fours) {
-                let four = (u32::from_ne_bytes(*four) ^ flip).to_ne_bytes();
-                to[4 * row..4 * row + 4].copy_from_slice(&four);
+    let mut unpacked = [0u8; MAX_ROWS * MAX_BLOCK_LEN];
+    let (mut block_scales, mut block_mins) = ([0.0; 16], [0.0; 16]);
+    for block in 0..task.cols / T::LEN {
+        for row in 0..L::ROWS {
+            let bytes =
+                &task.row((first + row).min(task.rows.len() - 1))[block * T::BYTES..][..T::BYTES];
+            let row_codes = &mut unpacked[row * T::LEN..][..T::LEN];
+            // SAFETY: the caller's; one block and buffers for the longest.
+            unsafe { L::unpack::<T>(bytes, row_codes, &mut block_scales, &mut block_mins) };
+            if T::CODE_BITS == 8 && L::SIGNED_8BIT {
+                row_codes.iter_mut().for_each(|code| *code ^= 0x80);
             }
-            for (to, scale) in scales.chunks_exact_mut(L::ROWS).zip(block_scales) {
+            let at = block * subs * L::ROWS..(block + 1) * subs * L::ROWS;
+            for (to, scale) in scales[at.clone()]
+                .chunks_exact_mut(L::ROWS)
+                .zip(block_scales)
+            {
                 to[row] = scale;
             }
             if T::HAS_MIN {
-                let mins = &mut mins[index * subs * L::ROWS..][..subs * L::ROWS];
-                for (to, min) in mins.chunks_exact_mut(L::ROWS).zip(block_mins) {
+                for (to, min) in mins[at].chunks_exact_mut(L::ROWS).zip(block_mins) {
                     to[row] = min;
                 }
+            }
+        }
+        let codes = &mut codes[block * T::LEN * L::ROWS..][..T::LEN * L::ROWS];
+        for column in (0..T::LEN).step_by(32) {
+            for row in (0..L::ROWS).step_by(8) {
+                let from = unpacked[row * T::LEN + column..][..7 * T::LEN + 32]
+                    .as_ptr()
+                    .cast();
+                let to = codes[column * L::ROWS + 4 * row..][..4 * (7 * L::ROWS + 8)]
+                    .as_mut_ptr()
+                    .cast();
+                // SAFETY: the slices reach from the first to the last word.
+                unsafe { L::transpose(from, T::LEN / 4, to, L::ROWS) };
             }
         }
     }

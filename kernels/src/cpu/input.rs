@@ -232,8 +232,11 @@ fn quantize(x: &[f32; SCALE_LEN], codes: &mut [i8; SCALE_LEN]) -> f32 {
     let most = f32::from_bits(most);
     let inverse = if most > 0.0 { 127.0 / most } else { 0.0 };
     for (code, x) in codes.iter_mut().zip(x) {
-        // The bounds matter where `inverse` overflows; a NaN becomes 0 here and its scale is NaN.
-        *code = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i32 as i8;
+        // The bounds matter where `inverse` overflows, and turn a NaN into a number; its scale is NaN.
+        #[expect(clippy::manual_clamp, reason = "clamp would keep a NaN")]
+        let rounded = (x * inverse).round_ties_even().max(-127.0).min(127.0);
+        // SAFETY: a number in -127..=127. The checked conversion would not be vectorized.
+        *code = unsafe { rounded.to_int_unchecked::<i32>() } as i8;
     }
     most / 127.0
 }

@@ -35,7 +35,7 @@ pub enum Arithmetic {
 }
 
 /// Up to how many activation rows quantized weights are multiplied row by row instead of panel by panel.
-const MAX_GEMV_TOKENS: usize = 8;
+const MAX_GEMV_TOKENS: usize = 6;
 
 /// Activation rows quantized at a time: bounds the buffers, and is enough to forget the cost of unpacking.
 const MAX_TOKENS: usize = 512;
@@ -44,7 +44,7 @@ const MAX_TOKENS: usize = 512;
 const PANEL_BYTES: usize = 256 << 10;
 
 /// Tasks per thread to aim at: enough to even out threads of unequal speed.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 16;
 
 /// Least multiply-accumulates per task: some ten microseconds of work.
 const MIN_TASK_WORK: usize = 1 << 17;

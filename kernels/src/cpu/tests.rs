@@ -562,6 +562,42 @@ fn unpacked_row_products_agree_with_hand_written_ones() {
     }
 }
 
+/// Unpacking by hand must give what the block code gives, bit for bit.
+#[test]
+fn unpacking_is_the_scalar_code_at_every_level() {
+    type Parts = (Vec<u8>, Vec<f32>, Vec<f32>);
+    struct Both<'a, T>(&'a [u8], std::marker::PhantomData<T>);
+    impl<T: types::CpuCode> Kernel for Both<'_, T> {
+        type Output = [Parts; 2];
+        #[inline(always)]
+        unsafe fn run<L: Level>(self) -> Self::Output {
+            let empty = || (vec![0; T::LEN], vec![0.0; 16], vec![0.0; 16]);
+            let [mut got, mut want] = [empty(), empty()];
+            // SAFETY: `run` is called with the features of `L`; the buffers fit any type.
+            unsafe { L::unpack::<T>(self.0, &mut got.0, &mut got.1, &mut got.2) };
+            T::unpack_block(self.0, &mut want.0, &mut want.1, &mut want.2);
+            [got, want]
+        }
+    }
+    struct Visit<'a>(&'a [u8], Isa);
+    impl types::TypeVisitor for Visit<'_> {
+        type Output = ();
+        fn float<T: types::CpuType>(self) {}
+        fn code<T: types::CpuCode>(self) {
+            for block in self.0.chunks_exact(T::BYTES) {
+                // SAFETY: `levels` lists available ones.
+                let [got, want] = unsafe { self.1.run(Both::<T>(block, std::marker::PhantomData)) };
+                assert_eq!(got, want, "{} {:?}", T::TYPE, self.1);
+            }
+        }
+    }
+    for &ty in blocks::IMPLEMENTED {
+        for isa in levels() {
+            types::visit(ty, "test", Visit(&random_blocks(ty, 20, 3), isa)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     let bytes = [0; 34 * 4];

@@ -4,7 +4,7 @@ use super::error::CpuError;
 use super::gemv::RowInput;
 use super::level::Level;
 use crate::GgmlType;
-use crate::blocks::{self, BlockType, CodeBlock};
+use crate::blocks::{self, BlockType, CodeBlock, MAX_BLOCK_LEN};
 
 /// A type whose rows the CPU can decode.
 pub(super) trait CpuType: BlockType {
@@ -23,8 +23,18 @@ pub(super) trait CpuType: BlockType {
     }
 }
 
-/// A type of codes and scales. The row products fall back to unpacking blocks; `gemv/` overrides them by type.
+/// A type of codes and scales. `gemv/` overrides by type what is better written by hand.
 pub(super) trait CpuCode: CpuType + CodeBlock {
+    /// As [`CodeBlock::unpack_block`], of exactly one block.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2, FMA and F16C; the slices must have the lengths `unpack_block` asks for.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn unpack_avx2(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        Self::unpack_block(block, codes, scales, mins);
+    }
+
     /// Dot products of one row of blocks with `N` quantized activation rows.
     ///
     /// # Safety
@@ -66,7 +76,13 @@ macro_rules! cpu_types {
             }
         }
 
-        $(impl CpuType for blocks::$code {})*
+        $(impl CpuType for blocks::$code {
+            #[inline(always)]
+            unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+                // SAFETY: the caller's promise is the callee's.
+                unsafe { decode_codes::<Self, L>(bytes, out) }
+            }
+        })*
     };
 }
 
@@ -84,6 +100,32 @@ impl CpuType for blocks::F16 {
     unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
         // SAFETY: the caller's promise is the callee's.
         unsafe { L::widen_f16(bytes, out) }
+    }
+}
+
+/// Decodes blocks from their unpacked codes: the level's way of unpacking, and one loop for every type.
+///
+/// # Safety
+/// The CPU must have the features of `L`.
+#[inline(always)]
+unsafe fn decode_codes<T: CpuCode, L: Level>(bytes: &[u8], out: &mut [f32]) {
+    let (mut codes, mut scales, mut mins) = ([0; MAX_BLOCK_LEN], [0.0; 16], [0.0; 16]);
+    for (block, out) in bytes
+        .chunks_exact(T::BYTES)
+        .zip(out.chunks_exact_mut(T::LEN))
+    {
+        // SAFETY: the caller's; one block and buffers for the longest.
+        unsafe { L::unpack::<T>(block, &mut codes, &mut scales, &mut mins) };
+        let subs = out
+            .chunks_exact_mut(T::SUB_LEN)
+            .zip(codes.chunks_exact(T::SUB_LEN));
+        for (sub, (out, codes)) in subs.enumerate() {
+            for (out, &code) in out.iter_mut().zip(codes) {
+                // Not fused: ggml rounds the product and the difference.
+                let value = scales[sub] * (i32::from(code) - T::OFFSET) as f32;
+                *out = if T::HAS_MIN { value - mins[sub] } else { value };
+            }
+        }
     }
 }
 

@@ -14,10 +14,23 @@ mod x86 {
     use super::{CpuCode, Q4_0};
     use crate::blocks::BlockType;
     use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::x86::{Block32, dot_block32_avx2, dot_block32_avx512};
+    use crate::cpu::gemv::x86::{
+        Block32, dot_block32_avx2, dot_block32_avx512, unpack_block32_avx2,
+    };
     use core::arch::x86_64::*;
 
     impl CpuCode for Q4_0 {
+        #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            _mins: &mut [f32],
+        ) {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { unpack_block32_avx2::<Self>(block, codes, scales) }
+        }
+
         #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: the caller's promises are the callee's.

@@ -4,7 +4,7 @@ use crate::blocks::Q4K;
 use crate::cpu::types::CpuCode;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512};
+pub(super) use x86::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512, unpack_k_avx2};
 
 #[cfg(not(target_arch = "x86_64"))]
 impl CpuCode for Q4K {}
@@ -18,6 +18,17 @@ mod x86 {
     use core::arch::x86_64::*;
 
     impl CpuCode for Q4K {
+        #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            mins: &mut [f32],
+        ) {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { unpack_k_avx2::<Self>(block, codes, scales, mins) }
+        }
+
         #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: the caller's promises are the callee's.
@@ -119,6 +130,33 @@ mod x86 {
         }
     }
 
+    /// The codes, scales and mins of one block.
+    ///
+    /// # Safety
+    /// As [`CpuCode::unpack_avx2`].
+    #[inline(always)]
+    pub(in crate::cpu::gemv) unsafe fn unpack_k_avx2<T: KCodes>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller says that the slices are long enough.
+        unsafe {
+            let header = header(block.as_ptr());
+            _mm256_storeu_ps(scales.as_mut_ptr(), header[0]);
+            _mm256_storeu_ps(mins.as_mut_ptr(), header[1]);
+            for group in 0..4 {
+                for (half, part) in T::codes_avx2(block.as_ptr(), group).into_iter().enumerate() {
+                    _mm256_storeu_si256(
+                        codes.as_mut_ptr().add(64 * group + 32 * half).cast(),
+                        part,
+                    );
+                }
+            }
+        }
+    }
+
     /// Row products of a `KCodes` type.
     ///
     /// # Safety
@@ -130,7 +168,7 @@ mod x86 {
     ) -> [f32; N] {
         // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
         unsafe {
-            let mut total = [_mm256_setzero_ps(); N];
+            let mut total = [[_mm256_setzero_ps(); 2]; N];
             let mut total_min = [_mm256_setzero_ps(); N];
             for b in 0..x[0].len / T::LEN {
                 let block = row.as_ptr().add(b * T::BYTES);
@@ -152,15 +190,16 @@ mod x86 {
                             let at = x[t].codes.as_ptr().add(b * T::LEN + sub * 32);
                             let dots =
                                 _mm256_cvtepi32_ps(dot_avx2(codes, _mm256_loadu_si256(at.cast())));
-                            total[t] =
-                                _mm256_fmadd_ps(dots, _mm256_broadcast_ss(&both[t][sub]), total[t]);
+                            let scale = _mm256_broadcast_ss(&both[t][sub]);
+                            total[t][half] = _mm256_fmadd_ps(dots, scale, total[t][half]);
                         }
                     }
                 }
             }
             let mut out = [0.0; N];
             for t in 0..N {
-                out[t] = sum_avx2(_mm256_sub_ps(total[t], total_min[t]));
+                let both = _mm256_add_ps(total[t][0], total[t][1]);
+                out[t] = sum_avx2(_mm256_sub_ps(both, total_min[t]));
             }
             out
         }
@@ -177,7 +216,7 @@ mod x86 {
     ) -> [f32; N] {
         // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
         unsafe {
-            let mut total = [_mm512_setzero_ps(); N];
+            let mut total = [[_mm512_setzero_ps(); 2]; N];
             let mut total_min = [_mm256_setzero_ps(); N];
             let first_pair = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
             for b in 0..x[0].len / T::LEN {
@@ -203,13 +242,15 @@ mod x86 {
                             _mm512_loadu_si512(at.cast()),
                         );
                         let scale = _mm512_permutexvar_ps(pair, both[t]);
-                        total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                        let to = &mut total[t][group % 2];
+                        *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, *to);
                     }
                 }
             }
             let mut out = [0.0; N];
             for t in 0..N {
-                out[t] = _mm512_reduce_add_ps(total[t]) - sum_avx2(total_min[t]);
+                let both = _mm512_add_ps(total[t][0], total[t][1]);
+                out[t] = _mm512_reduce_add_ps(both) - sum_avx2(total_min[t]);
             }
             out
         }

@@ -10,10 +10,21 @@ impl CpuCode for Q5K {}
 mod x86 {
     use super::{CpuCode, Q5K};
     use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::q4_k::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512};
+    use crate::cpu::gemv::q4_k::{KCodes, dot_k_avx2, dot_k_avx512, nibbles_avx512, unpack_k_avx2};
     use core::arch::x86_64::*;
 
     impl CpuCode for Q5K {
+        #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            mins: &mut [f32],
+        ) {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { unpack_k_avx2::<Self>(block, codes, scales, mins) }
+        }
+
         #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: the caller's promises are the callee's.

@@ -89,10 +89,33 @@ mod x86 {
     // The offset of 32 is taken off at the end, by the sums of activations times the scales.
     impl CpuCode for Q6K {
         #[inline(always)]
+        unsafe fn unpack_avx2(
+            block: &[u8],
+            codes: &mut [u8],
+            scales: &mut [f32],
+            _mins: &mut [f32],
+        ) {
+            let block = block.as_ptr();
+            // SAFETY: the caller says that the slices are long enough.
+            unsafe {
+                let d = _mm256_broadcastss_ps(d(block));
+                for half in 0..2 {
+                    let part = _mm_loadl_epi64(block.add(192 + 8 * half).cast());
+                    let part = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(part)), d);
+                    _mm256_storeu_ps(scales.as_mut_ptr().add(8 * half), part);
+                    for (quarter, part) in codes_avx2(block, half).into_iter().enumerate() {
+                        let at = 128 * half + 32 * quarter;
+                        _mm256_storeu_si256(codes.as_mut_ptr().add(at).cast(), part);
+                    }
+                }
+            }
+        }
+
+        #[inline(always)]
         unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
             unsafe {
-                let mut total = [_mm256_setzero_ps(); N];
+                let mut total = [[_mm256_setzero_ps(); 2]; N];
                 let mut total_sum = [_mm256_setzero_ps(); N];
                 for b in 0..x[0].len / LEN {
                     let block = row.as_ptr().add(b * BYTES);
@@ -120,7 +143,8 @@ mod x86 {
                                     pair,
                                     _mm256_broadcast_ss(&*x[t].scales.as_ptr().add(at)),
                                 );
-                                total[t] = _mm256_fmadd_ps(dots, pair, total[t]);
+                                let to = &mut total[t][quarter % 2];
+                                *to = _mm256_fmadd_ps(dots, pair, *to);
                             }
                         }
                     }
@@ -128,7 +152,8 @@ mod x86 {
                 let mut out = [0.0; N];
                 for t in 0..N {
                     let offset = _mm256_set1_ps(Self::OFFSET as f32);
-                    out[t] = sum_avx2(_mm256_fnmadd_ps(offset, total_sum[t], total[t]));
+                    let both = _mm256_add_ps(total[t][0], total[t][1]);
+                    out[t] = sum_avx2(_mm256_fnmadd_ps(offset, total_sum[t], both));
                 }
                 out
             }
@@ -138,7 +163,7 @@ mod x86 {
         unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
             // SAFETY: block `b` of the row and values `256 b..` of each input exist for all `b` below the count.
             unsafe {
-                let mut total = [_mm512_setzero_ps(); N];
+                let mut total = [[_mm512_setzero_ps(); 2]; N];
                 let mut total_sum = [_mm512_setzero_ps(); N];
                 let twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
                 let first_four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
@@ -168,8 +193,8 @@ mod x86 {
                                 let dots =
                                     _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, x_codes);
                                 let scale = _mm512_permutexvar_ps(four, both[t]);
-                                total[t] =
-                                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                                let to = &mut total[t][quarter % 2];
+                                *to = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, *to);
                             }
                         }
                     }
@@ -177,7 +202,8 @@ mod x86 {
                 let mut out = [0.0; N];
                 for t in 0..N {
                     let offset = _mm512_set1_ps(Self::OFFSET as f32);
-                    out[t] = _mm512_reduce_add_ps(_mm512_fnmadd_ps(offset, total_sum[t], total[t]));
+                    let both = _mm512_add_ps(total[t][0], total[t][1]);
+                    out[t] = _mm512_reduce_add_ps(_mm512_fnmadd_ps(offset, total_sum[t], both));
                 }
                 out
             }

@@ -3,8 +3,6 @@
 //!
 //! All functions need the features of the level in their name, and are `unsafe` for that.
 
-#![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
-
 use super::RowInput;
 use crate::blocks::{CodeBlock, read_f16};
 use core::arch::x86_64::*;
@@ -61,6 +59,24 @@ pub(super) trait Block32: CodeBlock {
     unsafe fn codes_avx512(blocks: *const u8) -> __m512i;
 }
 
+/// The codes and scale of one block.
+///
+/// # Safety
+/// As [`CpuCode::unpack_avx2`](crate::cpu::types::CpuCode::unpack_avx2).
+#[inline(always)]
+pub(super) unsafe fn unpack_block32_avx2<T: Block32>(
+    block: &[u8],
+    codes: &mut [u8],
+    scales: &mut [f32],
+) {
+    // SAFETY: the caller says that block and codes are whole.
+    unsafe {
+        let bits = block.as_ptr().cast::<i16>().read_unaligned();
+        scales[0] = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits.into())));
+        _mm256_storeu_si256(codes.as_mut_ptr().cast(), T::codes_avx2(block.as_ptr()));
+    }
+}
+
 /// Blocks whose scales are widened and multiplied together.
 const RUN: usize = 4;
 
@@ -107,7 +123,7 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
     let whole = blocks / RUN * RUN;
     // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.
     unsafe {
-        let mut total = [_mm256_setzero_ps(); N];
+        let mut total = [[_mm256_setzero_ps(); 2]; N];
         let mut total_sum = [_mm_setzero_ps(); N];
         for first in (0..whole).step_by(RUN) {
             let run = row.as_ptr().add(first * T::BYTES);
@@ -128,7 +144,8 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
                 for t in 0..N {
                     let dots =
                         dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add((first + i) * 32));
-                    total[t] = _mm256_fmadd_ps(dots, _mm256_broadcast_ss(&both[t][i]), total[t]);
+                    let scale = _mm256_broadcast_ss(&both[t][i]);
+                    total[t][i % 2] = _mm256_fmadd_ps(dots, scale, total[t][i % 2]);
                 }
             }
         }
@@ -137,7 +154,8 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
             let codes = T::codes_avx2(row.as_ptr().add(b * T::BYTES));
             for t in 0..N {
                 let dots = dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add(b * 32));
-                total[t] = _mm256_fmadd_ps(dots, _mm256_set1_ps(d * x[t].scales[b]), total[t]);
+                let scale = _mm256_set1_ps(d * x[t].scales[b]);
+                total[t][0] = _mm256_fmadd_ps(dots, scale, total[t][0]);
                 if T::CODE_BITS < 8 {
                     total_sum[t] = _mm_add_ss(total_sum[t], _mm_set_ss(d * x[t].sums[b]));
                 }
@@ -146,7 +164,10 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
         let mut out = [0.0; N];
         for t in 0..N {
             let offset = _mm_mul_ps(total_sum[t], _mm_set1_ps(T::OFFSET as f32));
-            out[t] = sum_avx2(_mm256_sub_ps(total[t], _mm256_zextps128_ps256(offset)));
+            out[t] = sum_avx2(_mm256_sub_ps(
+                _mm256_add_ps(total[t][0], total[t][1]),
+                _mm256_zextps128_ps256(offset),
+            ));
         }
         out
     }
@@ -183,7 +204,7 @@ pub(super) unsafe fn dot_block32_avx512<T: Block32, const N: usize>(
     let whole = blocks / RUN * RUN;
     // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.
     unsafe {
-        let mut total = [_mm512_setzero_ps(); N];
+        let mut total = [[_mm512_setzero_ps(); 2]; N];
         let mut total_rest = [_mm256_setzero_ps(); N];
         let mut total_sum = [_mm_setzero_ps(); N];
         let pairs = [
@@ -217,7 +238,7 @@ pub(super) unsafe fn dot_block32_avx512<T: Block32, const N: usize>(
                     };
                     let dots = _mm512_dpbusd_epi32(start, codes, x_codes);
                     let scale = _mm512_permutexvar_ps(pair, both[t]);
-                    total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t]);
+                    total[t][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, total[t][i]);
                 }
             }
         }
@@ -243,7 +264,8 @@ pub(super) unsafe fn dot_block32_avx512<T: Block32, const N: usize>(
         for t in 0..N {
             let offset = _mm_mul_ps(total_sum[t], _mm_set1_ps(T::OFFSET as f32));
             let rest = _mm256_sub_ps(total_rest[t], _mm256_zextps128_ps256(offset));
-            out[t] = _mm512_reduce_add_ps(_mm512_add_ps(total[t], _mm512_zextps256_ps512(rest)));
+            let both = _mm512_add_ps(total[t][0], total[t][1]);
+            out[t] = _mm512_reduce_add_ps(_mm512_add_ps(both, _mm512_zextps256_ps512(rest)));
         }
         out
     }

@@ -60,6 +60,52 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::unpack_avx2(block, codes, scales, mins) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        // SAFETY: the caller says that both have 8 rows of 8 words.
+        unsafe {
+            // Loops, not closures: those would not be inlined into the function that has the features.
+            let mut pairs = [[_mm256_setzero_ps(); 2]; 4];
+            for i in 0..4 {
+                let upper = _mm256_loadu_ps(from.add(2 * i * from_step).cast());
+                let lower = _mm256_loadu_ps(from.add((2 * i + 1) * from_step).cast());
+                pairs[i] = [
+                    _mm256_unpacklo_ps(upper, lower),
+                    _mm256_unpackhi_ps(upper, lower),
+                ];
+            }
+            // Column `j` of four rows in the lower half, column `j + 4` in the upper one.
+            let mut quads = [[_mm256_setzero_ps(); 4]; 2];
+            for i in 0..2 {
+                let (a, b) = (pairs[2 * i], pairs[2 * i + 1]);
+                quads[i] = [
+                    _mm256_shuffle_ps::<0x44>(a[0], b[0]),
+                    _mm256_shuffle_ps::<0xee>(a[0], b[0]),
+                    _mm256_shuffle_ps::<0x44>(a[1], b[1]),
+                    _mm256_shuffle_ps::<0xee>(a[1], b[1]),
+                ];
+            }
+            let [first, last] = quads;
+            for j in 0..4 {
+                let low = _mm256_permute2f128_ps::<0x20>(first[j], last[j]);
+                let high = _mm256_permute2f128_ps::<0x31>(first[j], last[j]);
+                _mm256_storeu_ps(to.add(j * to_step).cast(), low);
+                _mm256_storeu_ps(to.add((j + 4) * to_step).cast(), high);
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn code_tile<T: CpuCode>(
         panel: CodePanel<'_>,
         group: TokenGroup<'_>,
@@ -241,11 +287,6 @@ unsafe fn tile<T: CpuCode>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm256_setzero_si256(); TOKENS];
-                if !T::HAS_MIN {
-                    for t in 0..TOKENS {
-                        dots[t] = _mm256_set1_epi32(*at.sums.add(t) as i32);
-                    }
-                }
                 for run in 0..T::SUB_LEN / 4 / steps {
                     let mut pairs = [_mm256_setzero_si256(); TOKENS];
                     for step in 0..steps {
@@ -263,6 +304,13 @@ unsafe fn tile<T: CpuCode>(
                     }
                     for t in 0..TOKENS {
                         dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(pairs[t], ones));
+                    }
+                }
+                // Last, because registers are short until here.
+                if !T::HAS_MIN {
+                    for t in 0..TOKENS {
+                        dots[t] =
+                            _mm256_add_epi32(dots[t], _mm256_set1_epi32(*at.sums.add(t) as i32));
                     }
                 }
                 at.scale::<T>(&dots, &mut total);

@@ -43,8 +43,25 @@ impl Level for Avx512 {
                 _mm512_storeu_ps(out.as_mut_ptr(), _mm512_cvtph_ps(half));
             }
         }
-        // SAFETY: these levels' features include those of the callee.
+        // SAFETY: this level's features include those of the callee.
         unsafe { super::Avx2::widen_f16(&bytes[2 * whole.len()..], rest) }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::unpack_avx2(block, codes, scales, mins) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        // SAFETY: this level's features include those of the callee.
+        unsafe { super::Avx2::transpose(from, from_step, to, to_step) }
     }
 
     #[inline(always)]

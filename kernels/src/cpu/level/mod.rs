@@ -87,6 +87,23 @@ pub(super) trait Level: Copy + 'static {
     /// `bytes` must hold as many.
     unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]);
 
+    /// As `CodeBlock::unpack_block`, of exactly one block.
+    ///
+    /// # Safety
+    /// The slices must have the lengths `unpack_block` asks for.
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    );
+
+    /// Transposes 8 x 8 words: word `j` of row `i` of `from` becomes word `i` of row `j` of `to`.
+    ///
+    /// # Safety
+    /// Both must have 8 rows of 8 words, the given numbers of words apart; neither needs alignment.
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize);
+
     /// Products of a panel with the first `tokens` rows of a group.
     ///
     /// # Safety

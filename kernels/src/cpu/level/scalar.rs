@@ -26,6 +26,29 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        T::unpack_block(block, codes, scales, mins);
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller says that both have these rows and words.
+                unsafe {
+                    let word = from.add(i * from_step + j).read_unaligned();
+                    to.add(j * to_step + i).write_unaligned(word);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn code_tile<T: CpuCode>(
         panel: CodePanel<'_>,
         group: TokenGroup<'_>,
