@@ -145,10 +145,10 @@ pub(super) fn gemm_kernel<N: Size>(
 
     let mut tile_w = Shared::<[Quad]>::new_slice(comptime!(config.rows * line));
     let mut tile_x = Shared::<[Quad]>::new_slice(comptime!(config.tokens * line));
-    let mut acc = Array::<Quad>::new(comptime!(BLOCK * BLOCK));
+    let mut acc = Sequence::<RuntimeCell<Quad>>::new();
     #[unroll]
-    for i in 0..comptime!(BLOCK * BLOCK) {
-        acc[i] = Quad::new(0.0);
+    for _ in 0..comptime!(BLOCK * BLOCK) {
+        acc.push(RuntimeCell::new(Quad::new(0.0)));
     }
 
     for step in 0..steps {
@@ -192,7 +192,7 @@ pub(super) fn gemm_kernel<N: Size>(
                 #[unroll]
                 for i in 0..BLOCK {
                     let at = comptime!(j * BLOCK + i);
-                    acc[at] = fma(w[i], value, acc[at]);
+                    acc[at].store(fma(w[i], value, acc[at].read()));
                 }
             }
         }
@@ -207,7 +207,8 @@ pub(super) fn gemm_kernel<N: Size>(
         for i in 0..BLOCK {
             let row = tile_row + my_row + comptime!(i * row_units);
             if token < n && row < rows {
-                out[token * all_rows + first_row + row] = sum_quad(acc[comptime!(j * BLOCK + i)]);
+                out[token * all_rows + first_row + row] =
+                    sum_quad(acc[comptime!(j * BLOCK + i)].read());
             }
         }
     }
