@@ -3,6 +3,8 @@
 //! Needs a GPU feature (`vulkan`, `webgpu`, `cuda`, ...); without a device every test prints why it was skipped.
 #![cfg(feature = "cube")]
 
+#[cfg(any(feature = "vulkan", feature = "webgpu", feature = "wgpu"))]
+mod compile;
 mod reference;
 
 use burn_gguf_kernels::{

@@ -1,13 +1,13 @@
-//! Writes the CUDA C++ source and the SPIR-V module of every kernel into a folder: `compile-kernels DIR`.
+//! Writes the CUDA C++ source of every kernel into a folder: `compile-kernels DIR`.
 //!
-//! Each kernel becomes `NNN.cu` and `NNN.spv`, and a line of `kernels.tsv`: number, name, shared memory bytes.
+//! Each kernel becomes `NNN.cu` and a line of `kernels.tsv`: number, name, shared memory bytes.
 //! `check.py` beside this crate compiles the sources to machine code.
 
 use std::{error::Error, fs, path::PathBuf, sync::Arc};
 
 use burn_gguf_kernels::cube::inventory;
 use cubecl::{
-    Compiler, WgpuCompilationOptions,
+    Compiler,
     ir::{
         AddressType, DeviceIdentity, DeviceProperties, HardwareProperties, MemoryDeviceProperties,
         TargetProperties, features::Plane,
@@ -24,7 +24,7 @@ use cubecl_cpp::{
     shared::{CompilationOptions, CppCompiler},
     target::Cuda,
 };
-use cubecl_spirv::SpirvCompiler;
+use cubecl_environment::stream::StreamId;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(
@@ -40,9 +40,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (i, entry) in entries.iter().enumerate() {
         let source = cuda(&*entry.kernel).map_err(|e| format!("{}: {e}", entry.name))?;
         fs::write(dir.join(format!("{i:03}.cu")), source.source)?;
-        let words = spirv(&*entry.kernel).map_err(|e| format!("{}: {e}", entry.name))?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        fs::write(dir.join(format!("{i:03}.spv")), bytes)?;
         index += &format!("{i:03}\t{}\t{}\n", entry.name, source.shared_memory_size);
     }
     fs::write(dir.join("kernels.tsv"), index)?;
@@ -56,19 +53,6 @@ fn cuda(kernel: &dyn CubeKernel) -> Result<cubecl_cpp::ComputeKernel, String> {
     compiler
         .compile(kernel.define(), &options)
         .map_err(|e| e.to_string())
-}
-
-fn spirv(kernel: &dyn CubeKernel) -> Result<Vec<u32>, String> {
-    let mut options = WgpuCompilationOptions::default();
-    options.supports_vulkan_compiler = true;
-    options.vulkan.max_spirv_version = (1, 5);
-    options.vulkan.max_vector_size = 4;
-    options.vulkan.push_constant_size = 128;
-    options.vulkan.supports_explicit_smem = std::env::var_os("EXPLICIT").is_some();
-    let kernel = SpirvCompiler
-        .compile(kernel.define(), &options)
-        .map_err(|e| e.to_string())?;
-    Ok(kernel.assembled_module)
 }
 
 /// An NVIDIA GPU as far as the kernels ask: planes of 32 units.
@@ -109,5 +93,5 @@ fn gpu() -> DeviceProperties {
 fn placeholder() -> Handle {
     struct NoService;
     let service = ServiceId::of::<NoService>(DeviceId::new(0, 0));
-    Handle::new(service, cubecl::stream_id::StreamId::current(), 4)
+    Handle::new(service, StreamId::current(), 4)
 }
