@@ -124,7 +124,7 @@ pub(super) fn gemm_kernel<N: Size>(
     all_rows: usize,
     cols: usize,
     steps: usize,
-    n: usize,
+    all_tokens: usize,
     row_tiles: usize,
     #[comptime] config: GemmConfig,
 ) {
@@ -172,7 +172,7 @@ pub(super) fn gemm_kernel<N: Size>(
         let mut task = unit;
         while task < comptime!(config.tokens * quads) {
             let tile = task / quads;
-            let token = min(tile_token + tile, n - 1);
+            let token = min(tile_token + tile, all_tokens - 1);
             let quad = task % quads;
             tile_x[tile * line + quad] = read_quad(x, token * cols, start + quad * 4, cols);
             task += units;
@@ -206,7 +206,7 @@ pub(super) fn gemm_kernel<N: Size>(
         #[unroll]
         for i in 0..BLOCK {
             let row = tile_row + my_row + comptime!(i * row_units);
-            if token < n && row < rows {
+            if token < all_tokens && row < rows {
                 out[token * all_rows + first_row + row] =
                     sum_quad(acc[comptime!(j * BLOCK + i)].read());
             }

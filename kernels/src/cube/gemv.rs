@@ -182,7 +182,7 @@ pub(super) fn gemv_kernel<N: Size>(
     all_rows: usize,
     cols: usize,
     parts: usize,
-    n: usize,
+    all_tokens: usize,
     row_cubes: usize,
     #[comptime] config: GemvConfig,
 ) {
@@ -221,7 +221,7 @@ pub(super) fn gemv_kernel<N: Size>(
             let offset = base + comptime!(quad_offset(ty, q));
             #[unroll]
             for t in 0..tokens {
-                let token = min(token0 + t, n - 1);
+                let token = min(token0 + t, all_tokens - 1);
                 let quad = read_quad(x, token * cols, offset, cols);
                 #[unroll]
                 for r in 0..strip {
@@ -254,7 +254,7 @@ pub(super) fn gemv_kernel<N: Size>(
             }
             let row = row0 + unit / tokens;
             let token = token0 + unit % tokens;
-            if row < rows && token < n {
+            if row < rows && token < all_tokens {
                 out[token * all_rows + first_row + row] = sum;
             }
         }
@@ -269,7 +269,7 @@ pub(super) fn gemv_kernel<N: Size>(
                 }
                 let row = row0 + r;
                 let token = token0 + t;
-                if unit == 0 && row < rows && token < n {
+                if unit == 0 && row < rows && token < all_tokens {
                     out[token * all_rows + first_row + row] = sum;
                 }
             }
