@@ -29,13 +29,16 @@ pub use q5_k::Q5K;
 pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
 
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
+pub(crate) use q4_k::unpack_scales_6bit;
+
 use crate::GgmlType;
 
 /// Longest block of any type, in values: the size of a stack buffer that holds one dequantized block.
 pub const MAX_BLOCK_LEN: usize = 256;
 
 /// A ggml type whose blocks can be turned into `f32`.
-pub trait BlockType: 'static {
+pub trait BlockType: Sized + 'static {
     /// The row of the type table this is.
     const TYPE: GgmlType;
     /// Values per block.
@@ -112,7 +115,7 @@ fn head<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 ///
 /// Not `f16::to_f32`: that asks for the CPU's features on every call, which keeps it from being inlined.
 #[inline(always)]
-fn read_f16(bytes: &[u8]) -> f32 {
+pub(crate) fn read_f16(bytes: &[u8]) -> f32 {
     half::f16::from_le_bytes(*bytes.first_chunk().expect("two bytes")).to_f32_const()
 }
 

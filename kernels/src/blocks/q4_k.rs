@@ -40,7 +40,7 @@ const _: () = assert!(LEN <= MAX_BLOCK_LEN);
 
 /// The 8 scales and the 8 mins of the 12 packed bytes, four lanes of a word at a time.
 #[inline(always)]
-pub(super) fn unpack_scales_6bit(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+pub(crate) fn unpack_scales_6bit(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
     let word =
         |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
     let (a, b, c) = (word(0), word(4), word(8));

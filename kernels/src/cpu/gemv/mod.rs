@@ -1,0 +1,124 @@
+//! Matrix times few activation rows: products of single weight rows, straight from their blocks.
+//!
+//! Bound by how fast the weights come from memory, so each is read once, in order, and unpacked in registers; the
+//! hardware prefetches such a stream better than instructions for it did. Sums stay in vector accumulators over the
+//! whole row. One file per type holds its inner loops; a type without them unpacks each block to memory
+//! ([`dot_unpacked`]).
+
+mod q4_0;
+mod q4_k;
+mod q5_0;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(super) use super::input::RowInput;
+
+use super::input::{RowBuffers, SCALE_LEN};
+use super::level::{Kernel, Level};
+use super::linear::RowTask;
+use super::types::CpuCode;
+use crate::blocks::MAX_BLOCK_LEN;
+use std::marker::PhantomData;
+
+/// Activation rows that one pass over a weight row serves.
+const TOKENS: usize = 4;
+
+/// Multiplies the rows of a task with all activation rows.
+pub(super) fn rows<T: CpuCode>(task: &RowTask<'_>, x: &RowBuffers) {
+    // SAFETY: levels are checked where they enter.
+    unsafe {
+        task.isa.run(Multiply::<T> {
+            task,
+            x,
+            of: PhantomData,
+        })
+    }
+}
+
+struct Multiply<'a, T> {
+    task: &'a RowTask<'a>,
+    x: &'a RowBuffers,
+    of: PhantomData<T>,
+}
+
+impl<T: CpuCode> Kernel for Multiply<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Level>(self) {
+        let tokens = self.task.tokens;
+        for first in (0..tokens).step_by(TOKENS) {
+            // SAFETY: `run` is called with the features of `L` present.
+            unsafe {
+                match tokens - first {
+                    1 => self.some::<L, 1>(first),
+                    2 => self.some::<L, 2>(first),
+                    3 => self.some::<L, 3>(first),
+                    _ => self.some::<L, TOKENS>(first),
+                }
+            }
+        }
+    }
+}
+
+impl<T: CpuCode> Multiply<'_, T> {
+    /// The products with `N` activation rows from `first`.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`.
+    #[inline(always)]
+    unsafe fn some<L: Level, const N: usize>(&self, first: usize) {
+        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(first + t));
+        for row in 0..self.task.rows.len() {
+            // SAFETY: rows and inputs have `task.cols` values; a task's rows of the output are its own.
+            unsafe {
+                let dots = L::row_dot::<T, N>(self.task.row(row), &x);
+                for (t, dot) in dots.into_iter().enumerate() {
+                    self.task.out(first + t, row, 1)[0] = dot;
+                }
+            }
+        }
+    }
+}
+
+/// The row product of any type by way of `unpack_block`.
+///
+/// # Safety
+/// The CPU must have the features of `L`.
+#[inline(always)]
+pub(super) unsafe fn dot_unpacked<T: CpuCode, L: Level, const N: usize>(
+    row: &[u8],
+    x: &[RowInput<'_>; N],
+) -> [f32; N] {
+    let (mut codes, mut scales, mut mins) = ([0u8; MAX_BLOCK_LEN], [0.0f32; 16], [0.0f32; 16]);
+    let mut total = [0.0; N];
+    for (index, block) in row.chunks_exact(T::BYTES).enumerate() {
+        T::unpack_block(block, &mut codes, &mut scales, &mut mins);
+        for (total, x) in total.iter_mut().zip(x) {
+            for (sub, codes) in codes[..T::LEN].chunks_exact(T::SUB_LEN).enumerate() {
+                let start = index * T::LEN + sub * T::SUB_LEN;
+                let x_codes = &x.codes[start..start + T::SUB_LEN];
+                let dot: i32 = codes
+                    .iter()
+                    .zip(x_codes)
+                    .map(|(&w, &x)| i32::from(w) * i32::from(x))
+                    .sum();
+                let at = start / T::SUB_LEN;
+                let sum = if T::SUB_LEN == SCALE_LEN {
+                    x.sums[at]
+                } else {
+                    x.sums16[at]
+                };
+                let dot = x.scales[start / SCALE_LEN] * dot as f32 - T::OFFSET as f32 * sum;
+                *total += scales[sub] * dot;
+                if T::HAS_MIN {
+                    *total -= mins[sub] * sum;
+                }
+            }
+        }
+    }
+    total
+}

@@ -1,0 +1,384 @@
+//! Inner loops for AVX2 without VNNI: 8 rows to a register.
+//!
+//! `maddubs` multiplies unsigned codes by signed activations and adds pairs in 16 bits. On the cores this level is
+//! for, integer multiplies issue once a cycle, so the pairs are summed in 16 bits for as many steps as the width of
+//! the codes allows before one `madd` widens them.
+
+#![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
+
+use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
+use crate::blocks::read_f16;
+use crate::cpu::gemv::RowInput;
+use crate::cpu::types::CpuCode;
+use core::arch::x86_64::*;
+
+/// AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Avx2;
+
+impl Avx2 {
+    /// The one function compiled with these features that everything else is inlined into.
+    ///
+    /// # Safety
+    /// The CPU must have them.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(in crate::cpu) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: the features of `Self` are those of this function.
+        unsafe { kernel.run::<Self>() }
+    }
+}
+
+/// Tokens of a tile: 4 sums in 16 or 32 bits and 4 totals leave registers for the weights and constants.
+const TOKENS: usize = 4;
+
+impl Level for Avx2 {
+    const ROWS: usize = 8;
+    const SIGNED_8BIT: bool = true;
+
+    #[inline(always)]
+    unsafe fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+
+    #[inline(always)]
+    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
+        debug_assert!(bytes.len() >= 2 * out.len());
+        let (whole, rest) = out.split_at_mut(out.len() / 8 * 8);
+        for (out, bytes) in whole.chunks_exact_mut(8).zip(bytes.chunks_exact(16)) {
+            // SAFETY: both chunks have the 8 values; neither access needs alignment.
+            unsafe {
+                let half = _mm_loadu_si128(bytes.as_ptr().cast());
+                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(half));
+            }
+        }
+        for (out, bytes) in rest
+            .iter_mut()
+            .zip(bytes[2 * whole.len()..].chunks_exact(2))
+        {
+            *out = read_f16(bytes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::unpack_avx2(block, codes, scales, mins) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]) {
+        debug_assert!(codes.len() == out.len() && out.len().is_multiple_of(8));
+        // SAFETY: whole registers, by the caller's promise.
+        unsafe {
+            for (codes, out) in codes.chunks_exact(8).zip(out.chunks_exact_mut(8)) {
+                let codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(codes.as_ptr().cast()));
+                let codes = _mm256_sub_epi32(codes, _mm256_set1_epi32(T::OFFSET));
+                let mut values = _mm256_mul_ps(_mm256_cvtepi32_ps(codes), _mm256_set1_ps(scale));
+                if T::HAS_MIN {
+                    values = _mm256_sub_ps(values, _mm256_set1_ps(min));
+                }
+                _mm256_storeu_ps(out.as_mut_ptr(), values);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        // SAFETY: the caller says that both have 8 rows of 8 words.
+        unsafe {
+            // Loops, not closures: those would not be inlined into the function that has the features.
+            let mut pairs = [[_mm256_setzero_ps(); 2]; 4];
+            for i in 0..4 {
+                let upper = _mm256_loadu_ps(from.add(2 * i * from_step).cast());
+                let lower = _mm256_loadu_ps(from.add((2 * i + 1) * from_step).cast());
+                pairs[i] = [
+                    _mm256_unpacklo_ps(upper, lower),
+                    _mm256_unpackhi_ps(upper, lower),
+                ];
+            }
+            // Column `j` of four rows in the lower half, column `j + 4` in the upper one.
+            let mut quads = [[_mm256_setzero_ps(); 4]; 2];
+            for i in 0..2 {
+                let (a, b) = (pairs[2 * i], pairs[2 * i + 1]);
+                quads[i] = [
+                    _mm256_shuffle_ps::<0x44>(a[0], b[0]),
+                    _mm256_shuffle_ps::<0xee>(a[0], b[0]),
+                    _mm256_shuffle_ps::<0x44>(a[1], b[1]),
+                    _mm256_shuffle_ps::<0xee>(a[1], b[1]),
+                ];
+            }
+            let [first, last] = quads;
+            for j in 0..4 {
+                let low = _mm256_permute2f128_ps::<0x20>(first[j], last[j]);
+                let high = _mm256_permute2f128_ps::<0x31>(first[j], last[j]);
+                _mm256_storeu_ps(to.add(j * to_step).cast(), low);
+                _mm256_storeu_ps(to.add((j + 4) * to_step).cast(), high);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn code_tile<T: CpuCode>(
+        panel: CodePanel<'_>,
+        group: TokenGroup<'_>,
+        tokens: usize,
+        out: &mut TileOut,
+    ) {
+        for first in (0..tokens).step_by(TOKENS) {
+            // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
+            unsafe {
+                if T::CODE_BITS == 8 {
+                    tile_signed::<T>(panel, group, first, out);
+                } else {
+                    tile::<T>(panel, group, first, out);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn float_tile<const N: usize>(
+        panel: &[f32],
+        x: &[*const f32; N],
+        depth: usize,
+    ) -> [[f32; FLOAT_ROWS]; N] {
+        let mut out = [[0.0; FLOAT_ROWS]; N];
+        // Two rounds of 4 rather than one of 8: 16 rows take two registers each.
+        const MOST: usize = 4;
+        for (out, x) in out.chunks_mut(MOST).zip(x.chunks(MOST)) {
+            // SAFETY: the caller says that panel and rows are `depth` long.
+            unsafe {
+                match (<&mut [_; 4]>::try_from(&mut *out), <&[_; 4]>::try_from(x)) {
+                    (Ok(out), Ok(x)) => float_rows::<4>(panel, x, depth, out),
+                    _ => {
+                        for (out, x) in out.iter_mut().zip(x) {
+                            float_rows::<1>(panel, &[*x], depth, std::array::from_mut(out));
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn row_dot<T: CpuCode, const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { T::dot_avx2(row, x) }
+    }
+}
+
+/// # Safety
+/// As [`Level::float_tile`].
+#[inline(always)]
+unsafe fn float_rows<const N: usize>(
+    panel: &[f32],
+    x: &[*const f32; N],
+    depth: usize,
+    out: &mut [[f32; FLOAT_ROWS]; N],
+) {
+    // SAFETY: the caller says that panel and rows are `depth` long.
+    unsafe {
+        let mut total = [[_mm256_setzero_ps(); 2]; N];
+        for k in 0..depth {
+            let weights = panel.as_ptr().add(k * FLOAT_ROWS);
+            let (low, high) = (_mm256_loadu_ps(weights), _mm256_loadu_ps(weights.add(8)));
+            for t in 0..N {
+                let value = _mm256_broadcast_ss(&*x[t].add(k));
+                total[t][0] = _mm256_fmadd_ps(low, value, total[t][0]);
+                total[t][1] = _mm256_fmadd_ps(high, value, total[t][1]);
+            }
+        }
+        for t in 0..N {
+            _mm256_storeu_ps(out[t].as_mut_ptr(), total[t][0]);
+            _mm256_storeu_ps(out[t].as_mut_ptr().add(8), total[t][1]);
+        }
+    }
+}
+
+/// Where a tile stands in its panel and group.
+struct Cursor {
+    codes: *const u8,
+    scales: *const f32,
+    mins: *const f32,
+    x: *const i8,
+    x_scales: *const f32,
+    sums: *const u32,
+}
+
+impl Cursor {
+    /// # Safety
+    /// `first` must be below `GROUP`.
+    #[inline(always)]
+    unsafe fn new(panel: CodePanel<'_>, group: TokenGroup<'_>, first: usize) -> Self {
+        // SAFETY: each slice has at least one group, unless there are no columns and nothing is read.
+        unsafe {
+            Self {
+                codes: panel.codes.as_ptr(),
+                scales: panel.scales.as_ptr(),
+                mins: panel.mins.as_ptr(),
+                x: group.codes.as_ptr().add(first * 32),
+                x_scales: group.scales.as_ptr().add(first),
+                sums: group.sums.as_ptr().add(first),
+            }
+        }
+    }
+
+    /// Adds the scaled integer sums of one sub-block to the totals and steps to the next sub-block.
+    ///
+    /// # Safety
+    /// The cursor must be inside its slices.
+    #[inline(always)]
+    unsafe fn scale<T: CpuCode>(&mut self, dots: &[__m256i; TOKENS], total: &mut [__m256; TOKENS]) {
+        const ROWS: usize = Avx2::ROWS;
+        // SAFETY: the caller says so.
+        unsafe {
+            let row_scales = _mm256_loadu_ps(self.scales);
+            self.scales = self.scales.add(ROWS);
+            for t in 0..TOKENS {
+                let scale = _mm256_mul_ps(row_scales, _mm256_broadcast_ss(&*self.x_scales.add(t)));
+                total[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), scale, total[t]);
+            }
+            if T::HAS_MIN {
+                let row_mins = _mm256_loadu_ps(self.mins);
+                self.mins = self.mins.add(ROWS);
+                for t in 0..TOKENS {
+                    let sum = _mm256_broadcast_ss(&*self.sums.add(t).cast());
+                    total[t] = _mm256_fnmadd_ps(row_mins, sum, total[t]);
+                }
+            }
+            self.sums = self.sums.add(GROUP);
+        }
+    }
+
+    /// Four values of token `t`, at `at` of the block, in every lane.
+    ///
+    /// # Safety
+    /// The cursor must be inside its slices.
+    #[inline(always)]
+    unsafe fn four(&self, t: usize, at: usize) -> __m256i {
+        // SAFETY: the caller says so.
+        unsafe { _mm256_set1_epi32(self.x.add(t * 32 + at).cast::<i32>().read_unaligned()) }
+    }
+
+    /// Steps to the next 32 activations.
+    ///
+    /// # Safety
+    /// The cursor must be inside its slices.
+    #[inline(always)]
+    unsafe fn next_block(&mut self) {
+        // SAFETY: at most one past the end.
+        unsafe {
+            self.x = self.x.add(32 * GROUP);
+            self.x_scales = self.x_scales.add(GROUP);
+        }
+    }
+}
+
+/// The product of one panel with `TOKENS` rows of a group from `first`, for codes of up to 7 bits.
+///
+/// # Safety
+/// As [`Level::code_tile`]; `first + TOKENS` must not exceed `GROUP`.
+#[inline(always)]
+unsafe fn tile<T: CpuCode>(
+    panel: CodePanel<'_>,
+    group: TokenGroup<'_>,
+    first: usize,
+    out: &mut TileOut,
+) {
+    const ROWS: usize = Avx2::ROWS;
+    // Steps whose pairs of products, each below 127 times the largest code, stay inside 16 bits.
+    let steps = (i16::MAX as usize / (2 * 127 * ((1 << T::CODE_BITS) - 1))).min(T::SUB_LEN / 4);
+    let subs = 32 / T::SUB_LEN;
+    let blocks = group.scales.len() / GROUP;
+    // SAFETY: the cursor advances by the layout of the slices, `blocks` times.
+    unsafe {
+        let mut at = Cursor::new(panel, group, first);
+        let ones = _mm256_set1_epi16(1);
+        let mut total = [_mm256_setzero_ps(); TOKENS];
+        for _ in 0..blocks {
+            for sub in 0..subs {
+                let mut dots = [_mm256_setzero_si256(); TOKENS];
+                for run in 0..T::SUB_LEN / 4 / steps {
+                    let mut pairs = [_mm256_setzero_si256(); TOKENS];
+                    for step in 0..steps {
+                        let weights = _mm256_loadu_si256(at.codes.cast());
+                        at.codes = at.codes.add(4 * ROWS);
+                        let column = sub * T::SUB_LEN + (run * steps + step) * 4;
+                        for t in 0..TOKENS {
+                            let products = _mm256_maddubs_epi16(weights, at.four(t, column));
+                            pairs[t] = if step == 0 {
+                                products
+                            } else {
+                                _mm256_add_epi16(pairs[t], products)
+                            };
+                        }
+                    }
+                    for t in 0..TOKENS {
+                        dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(pairs[t], ones));
+                    }
+                }
+                // Last, because registers are short until here.
+                if !T::HAS_MIN {
+                    for t in 0..TOKENS {
+                        dots[t] =
+                            _mm256_add_epi32(dots[t], _mm256_set1_epi32(*at.sums.add(t) as i32));
+                    }
+                }
+                at.scale::<T>(&dots, &mut total);
+            }
+            at.next_block();
+        }
+        for t in 0..TOKENS {
+            _mm256_storeu_ps(out.as_mut_ptr().add((first + t) * ROWS), total[t]);
+        }
+    }
+}
+
+/// As [`tile`] for 8-bit codes, which the panel holds as signed numbers: the sign moves to the activation, because
+/// `maddubs` takes one unsigned side, and a single pair already fills 16 bits.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn tile_signed<T: CpuCode>(
+    panel: CodePanel<'_>,
+    group: TokenGroup<'_>,
+    first: usize,
+    out: &mut TileOut,
+) {
+    const ROWS: usize = Avx2::ROWS;
+    let subs = 32 / T::SUB_LEN;
+    let blocks = group.scales.len() / GROUP;
+    // SAFETY: the cursor advances by the layout of the slices, `blocks` times.
+    unsafe {
+        let mut at = Cursor::new(panel, group, first);
+        let ones = _mm256_set1_epi16(1);
+        let mut total = [_mm256_setzero_ps(); TOKENS];
+        for _ in 0..blocks {
+            for sub in 0..subs {
+                let mut dots = [_mm256_setzero_si256(); TOKENS];
+                for step in 0..T::SUB_LEN / 4 {
+                    let weights = _mm256_loadu_si256(at.codes.cast());
+                    at.codes = at.codes.add(4 * ROWS);
+                    let sizes = _mm256_abs_epi8(weights);
+                    for t in 0..TOKENS {
+                        let x = _mm256_sign_epi8(at.four(t, sub * T::SUB_LEN + step * 4), weights);
+                        let products = _mm256_madd_epi16(_mm256_maddubs_epi16(sizes, x), ones);
+                        dots[t] = _mm256_add_epi32(dots[t], products);
+                    }
+                }
+                at.scale::<T>(&dots, &mut total);
+            }
+            at.next_block();
+        }
+        for t in 0..TOKENS {
+            _mm256_storeu_ps(out.as_mut_ptr().add((first + t) * ROWS), total[t]);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Portable inner loops: the reference for the other levels.
+
+use super::{CodePanel, FLOAT_ROWS, GROUP, Level, TileOut, TokenGroup};
+use crate::blocks::read_f16;
+use crate::cpu::gemv::{RowInput, dot_unpacked};
+use crate::cpu::types::CpuCode;
+
+/// The portable level.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Scalar;
+
+impl Level for Scalar {
+    const ROWS: usize = 8;
+    const SIGNED_8BIT: bool = false;
+
+    #[inline(always)]
+    unsafe fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+
+    #[inline(always)]
+    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
+        for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+            *out = read_f16(bytes);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<T: CpuCode>(
+        block: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        mins: &mut [f32],
+    ) {
+        T::unpack_block(block, codes, scales, mins);
+    }
+
+    #[inline(always)]
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]) {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            let value = scale * (i32::from(code) - T::OFFSET) as f32;
+            *out = if T::HAS_MIN { value - min } else { value };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
+        for i in 0..8 {
+            for j in 0..8 {
+                // SAFETY: the caller says that both have these rows and words.
+                unsafe {
+                    let word = from.add(i * from_step + j).read_unaligned();
+                    to.add(j * to_step + i).write_unaligned(word);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn code_tile<T: CpuCode>(
+        panel: CodePanel<'_>,
+        group: TokenGroup<'_>,
+        tokens: usize,
+        out: &mut TileOut,
+    ) {
+        const ROWS: usize = Scalar::ROWS;
+        let subs = 32 / T::SUB_LEN;
+        for (token, out) in out.chunks_exact_mut(ROWS).take(tokens).enumerate() {
+            let mut total = [0.0; ROWS];
+            for (sub, codes) in panel.codes.chunks_exact(T::SUB_LEN * ROWS).enumerate() {
+                let block = sub / subs;
+                let start = (block * GROUP + token) * 32 + sub % subs * T::SUB_LEN;
+                let x = &group.codes[start..start + T::SUB_LEN];
+                let bits = group.sums[sub * GROUP + token];
+                let mut dots = [if T::HAS_MIN { 0 } else { bits as i32 }; ROWS];
+                for (codes, x) in codes.chunks_exact(4 * ROWS).zip(x.chunks_exact(4)) {
+                    for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                        *dot += (0..4)
+                            .map(|i| i32::from(codes[i]) * i32::from(x[i]))
+                            .sum::<i32>();
+                    }
+                }
+                let scale = group.scales[block * GROUP + token];
+                for row in 0..ROWS {
+                    total[row] += panel.scales[sub * ROWS + row] * scale * dots[row] as f32;
+                    if T::HAS_MIN {
+                        total[row] -= panel.mins[sub * ROWS + row] * f32::from_bits(bits);
+                    }
+                }
+            }
+            out.copy_from_slice(&total);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn float_tile<const N: usize>(
+        panel: &[f32],
+        x: &[*const f32; N],
+        depth: usize,
+    ) -> [[f32; FLOAT_ROWS]; N] {
+        let mut total = [[0.0; FLOAT_ROWS]; N];
+        for (k, weights) in panel.chunks_exact(FLOAT_ROWS).take(depth).enumerate() {
+            for (total, x) in total.iter_mut().zip(x) {
+                // SAFETY: the caller says `depth` values follow each pointer.
+                let x = unsafe { *x.add(k) };
+                for (total, weight) in total.iter_mut().zip(weights) {
+                    *total += weight * x;
+                }
+            }
+        }
+        total
+    }
+
+    #[inline(always)]
+    unsafe fn row_dot<T: CpuCode, const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: portable code; the caller's promise on `row` is the callee's.
+        unsafe { dot_unpacked::<T, Self, N>(row, x) }
+    }
+}

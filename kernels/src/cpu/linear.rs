@@ -1,0 +1,381 @@
+//! `linear`: activation rows times the transpose of a weight matrix, the product of a linear layer.
+
+use super::dequantize::check_bytes;
+use super::error::CpuError;
+use super::input::{Group, RowBuffers, SumKind};
+use super::isa::Isa;
+use super::level::GROUP;
+use super::types::{CpuCode, CpuType, TypeVisitor, visit};
+use super::{float, gemm, gemv, parallel};
+use crate::GgmlType;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// A weight matrix as GGUF stores it: row after row of blocks, `y = W x` with one output per row.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// The block type.
+    pub ty: GgmlType,
+    /// `rows` rows of `ty.row_bytes(cols)` bytes, at any alignment.
+    pub bytes: &'a [u8],
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs; whole blocks.
+    pub cols: usize,
+}
+
+/// How to multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// Weights decoded to `f32` and multiplied in `f32`.
+    Exact,
+    /// Activations rounded to 8 bits per 32 values, products in integers. About 1e-5 of the output's energy is lost
+    /// (NMSE). Types of plain numbers are multiplied in `f32` here too.
+    Fast,
+}
+
+/// Up to how many activation rows quantized weights are multiplied row by row instead of panel by panel.
+const MAX_GEMV_TOKENS: usize = 6;
+
+/// Activation rows quantized at a time: bounds the buffers, and is enough to forget the cost of unpacking.
+const MAX_TOKENS: usize = 512;
+
+/// Most bytes of unpacked codes per task: they should stay in the second-level cache.
+const PANEL_BYTES: usize = 256 << 10;
+
+/// Tasks per thread to aim at: enough to even out threads of unequal speed.
+const TASKS_PER_THREAD: usize = 16;
+
+/// Least multiply-accumulates per task: some ten microseconds of work.
+const MIN_TASK_WORK: usize = 1 << 17;
+
+/// Rows per task are a multiple of this: every level's panel height.
+const ROW_STEP: usize = 16;
+
+/// Multiplies `n` activation rows `x`, `[n, cols]`, with one matrix into `y`, `[n, rows]`.
+///
+/// Runs on rayon's current pool; best called from inside it (`ThreadPool::install`).
+///
+/// # Errors
+/// If the type is not implemented or a size does not fit.
+pub fn linear(
+    w: Matrix<'_>,
+    x: &[f32],
+    n: usize,
+    y: &mut [f32],
+    arithmetic: Arithmetic,
+) -> Result<(), CpuError> {
+    linear_many(&[w], x, n, &mut [y], arithmetic)
+}
+
+/// Multiplies `n` activation rows `x`, `[n, cols]`, with several matrices of the same `cols`, the `i`th into
+/// `outs[i]`, `[n, rows]`: in one parallel region, with the activations quantized once.
+///
+/// # Errors
+/// If a type is not implemented, a size does not fit, or the matrices differ in `cols`.
+pub fn linear_many(
+    matrices: &[Matrix<'_>],
+    x: &[f32],
+    n: usize,
+    outs: &mut [&mut [f32]],
+    arithmetic: Arithmetic,
+) -> Result<(), CpuError> {
+    multiply(matrices, x, n, outs, arithmetic, Isa::current())
+}
+
+/// As [`linear_many`], at a given level: for tests and benchmarks.
+///
+/// # Errors
+/// As [`linear_many`], and if this CPU lacks the level.
+pub fn linear_many_at(
+    isa: Isa,
+    matrices: &[Matrix<'_>],
+    x: &[f32],
+    n: usize,
+    outs: &mut [&mut [f32]],
+    arithmetic: Arithmetic,
+) -> Result<(), CpuError> {
+    if !isa.is_available() {
+        return Err(CpuError::IsaUnavailable(isa));
+    }
+    multiply(matrices, x, n, outs, arithmetic, isa)
+}
+
+/// Some rows of one matrix, for all activation rows.
+pub(super) struct RowTask<'a> {
+    pub isa: Isa,
+    matrix: Matrix<'a>,
+    row_bytes: usize,
+    /// Values per row.
+    pub cols: usize,
+    /// Which rows of the matrix; all other row numbers here count from its start.
+    pub rows: Range<usize>,
+    /// Activation rows.
+    pub tokens: usize,
+    out: Output,
+}
+
+impl RowTask<'_> {
+    /// The blocks of a row.
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> &[u8] {
+        &self.matrix.bytes[(self.rows.start + row) * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// The outputs of `len` rows from `first` for one activation row.
+    ///
+    /// # Safety
+    /// No other reference to them may be alive: a task asks for its own rows only, one slice at a time.
+    #[inline(always)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "tasks write disjoint parts of one buffer"
+    )]
+    pub unsafe fn out(&self, token: usize, first: usize, len: usize) -> &mut [f32] {
+        debug_assert!(token < self.tokens && first + len <= self.rows.len());
+        // SAFETY: the buffer holds `[tokens, matrix.rows]`, and the caller says that this part is unshared.
+        unsafe {
+            let start = self
+                .out
+                .0
+                .add(token * self.matrix.rows + self.rows.start + first);
+            std::slice::from_raw_parts_mut(start, len)
+        }
+    }
+}
+
+/// The start of an output buffer that tasks write disjoint parts of.
+#[derive(Clone, Copy)]
+struct Output(*mut f32);
+
+// SAFETY: only `RowTask::out` uses the pointer, under its contract.
+unsafe impl Send for Output {}
+// SAFETY: as above.
+unsafe impl Sync for Output {}
+
+/// The functions that multiply with a matrix of one type.
+#[derive(Clone, Copy)]
+struct Ops {
+    float: fn(&RowTask<'_>, &[f32]),
+    code: Option<CodeOps>,
+}
+
+#[derive(Clone, Copy)]
+struct CodeOps {
+    gemv: fn(&RowTask<'_>, &RowBuffers),
+    gemm: fn(&RowTask<'_>, &[Group]),
+    sums: SumKind,
+}
+
+struct PickOps;
+
+impl TypeVisitor for PickOps {
+    type Output = Ops;
+
+    fn float<T: CpuType>(self) -> Ops {
+        Ops {
+            float: float::rows::<T>,
+            code: None,
+        }
+    }
+
+    fn code<T: CpuCode>(self) -> Ops {
+        let sums = const { SumKind::of::<T>() };
+        let code = CodeOps {
+            gemv: gemv::rows::<T>,
+            gemm: gemm::rows::<T>,
+            sums,
+        };
+        Ops {
+            float: float::rows::<T>,
+            code: Some(code),
+        }
+    }
+}
+
+/// Quantized activations, kept by each calling thread so that a call need not allocate.
+#[derive(Default)]
+struct Inputs {
+    rows: RowBuffers,
+    groups: Vec<Group>,
+}
+
+thread_local! {
+    // Taken out while in use: a caller that waits inside rayon may find itself in another call.
+    static INPUTS: Cell<Inputs> = Cell::default();
+}
+
+fn multiply(
+    matrices: &[Matrix<'_>],
+    x: &[f32],
+    n: usize,
+    outs: &mut [&mut [f32]],
+    arithmetic: Arithmetic,
+    isa: Isa,
+) -> Result<(), CpuError> {
+    let ops = check(matrices, x, n, outs)?;
+    let Some(&Matrix { cols, .. }) = matrices.first() else {
+        return Ok(());
+    };
+    if cols == 0 {
+        outs.iter_mut().for_each(|out| out.fill(0.0));
+        return Ok(());
+    }
+    let codes: Vec<Option<CodeOps>> = match arithmetic {
+        Arithmetic::Exact => vec![None; ops.len()],
+        Arithmetic::Fast => ops.iter().map(|ops| ops.code).collect(),
+    };
+    let mut inputs = INPUTS.take();
+    for first in (0..n).step_by(MAX_TOKENS) {
+        let tokens = MAX_TOKENS.min(n - first);
+        let x = &x[first * cols..][..tokens * cols];
+        let gemv = tokens <= MAX_GEMV_TOKENS;
+        if gemv {
+            if codes.iter().any(Option::is_some) {
+                inputs.rows.quantize(x, cols, isa);
+            }
+        } else {
+            let kinds = distinct(codes.iter().flatten().map(|code| code.sums));
+            if !kinds.is_empty() {
+                Group::quantize_all(&mut inputs.groups, x, cols, &kinds, isa);
+            }
+        }
+        let tasks = tasks(isa, matrices, outs, first, tokens);
+        parallel::for_each(tasks.len(), |i| {
+            let (index, task) = &tasks[i];
+            match codes[*index] {
+                None => (ops[*index].float)(task, x),
+                Some(code) if gemv => (code.gemv)(task, &inputs.rows),
+                Some(code) => (code.gemm)(task, &inputs.groups[..tokens.div_ceil(GROUP)]),
+            }
+        });
+    }
+    INPUTS.set(inputs);
+    Ok(())
+}
+
+/// The work on activation rows `first..first + tokens`: for each task the index of its matrix, and its rows.
+fn tasks<'a>(
+    isa: Isa,
+    matrices: &[Matrix<'a>],
+    outs: &mut [&mut [f32]],
+    first: usize,
+    tokens: usize,
+) -> Vec<(usize, RowTask<'a>)> {
+    let mut tasks = Vec::new();
+    for (index, (&matrix, out)) in matrices.iter().zip(outs).enumerate() {
+        let out = Output(out[first * matrix.rows..].as_mut_ptr());
+        let step = rows_per_task(&matrix, tokens, matrices);
+        for start in (0..matrix.rows).step_by(step) {
+            let rows = start..matrix.rows.min(start + step);
+            let (row_bytes, cols) = (matrix.bytes.len() / matrix.rows, matrix.cols);
+            tasks.push((
+                index,
+                RowTask {
+                    isa,
+                    matrix,
+                    row_bytes,
+                    cols,
+                    rows,
+                    tokens,
+                    out,
+                },
+            ));
+        }
+    }
+    tasks
+}
+
+/// Rows of one task: an even share of all rows of the call, within bounds.
+fn rows_per_task(matrix: &Matrix<'_>, tokens: usize, all: &[Matrix<'_>]) -> usize {
+    let threads = rayon::current_num_threads();
+    let total: usize = all.iter().map(|matrix| matrix.rows).sum();
+    let even = if threads == 1 {
+        total
+    } else {
+        total.div_ceil(threads * TASKS_PER_THREAD)
+    };
+    let least = MIN_TASK_WORK.div_ceil(tokens * matrix.cols);
+    let most = if tokens <= MAX_GEMV_TOKENS {
+        usize::MAX / 2
+    } else {
+        PANEL_BYTES / matrix.cols
+    };
+    even.max(least)
+        .clamp(1, most.max(1))
+        .next_multiple_of(ROW_STEP)
+}
+
+/// The values without repetition, in order of first appearance.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+/// Checks all arguments, and returns the functions of every matrix's type.
+fn check(
+    matrices: &[Matrix<'_>],
+    x: &[f32],
+    n: usize,
+    outs: &[&mut [f32]],
+) -> Result<Vec<Ops>, CpuError> {
+    if matrices.len() != outs.len() {
+        return Err(CpuError::OutputCount {
+            matrices: matrices.len(),
+            outputs: outs.len(),
+        });
+    }
+    let mut ops = Vec::with_capacity(matrices.len());
+    for (index, (matrix, out)) in matrices.iter().zip(outs).enumerate() {
+        let &Matrix {
+            ty,
+            bytes,
+            rows,
+            cols,
+        } = matrix;
+        ops.push(visit(ty, "linear", PickOps)?);
+        if cols != matrices[0].cols {
+            return Err(CpuError::MixedColumns {
+                index,
+                expected: matrices[0].cols,
+                actual: cols,
+            });
+        }
+        if ty.row_bytes(cols).is_none() {
+            return Err(CpuError::PartialBlock { ty, len: cols });
+        }
+        check_bytes(
+            ty,
+            rows.checked_mul(cols)
+                .ok_or(CpuError::Overflow { rows, cols })?,
+            bytes,
+        )?;
+        let expected = n
+            .checked_mul(cols)
+            .ok_or(CpuError::Overflow { rows: n, cols })?;
+        if x.len() != expected {
+            return Err(CpuError::BufferLength {
+                what: "x",
+                expected,
+                actual: x.len(),
+            });
+        }
+        let expected = n.checked_mul(rows).ok_or(CpuError::Overflow {
+            rows: n,
+            cols: rows,
+        })?;
+        if out.len() != expected {
+            return Err(CpuError::BufferLength {
+                what: "y",
+                expected,
+                actual: out.len(),
+            });
+        }
+    }
+    Ok(ops)
+}

@@ -1,0 +1,138 @@
+//! The table of types the CPU computes with, and what a type may add to its block code for speed.
+
+use super::error::CpuError;
+use super::gemv::RowInput;
+use super::level::Level;
+use crate::GgmlType;
+use crate::blocks::{self, BlockType, CodeBlock, MAX_BLOCK_LEN};
+
+/// A type whose rows the CPU can decode.
+pub(super) trait CpuType: BlockType {
+    /// Decodes whole blocks: `out.len() / LEN` of them.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`.
+    #[inline(always)]
+    unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+        for (block, out) in bytes
+            .chunks_exact(Self::BYTES)
+            .zip(out.chunks_exact_mut(Self::LEN))
+        {
+            Self::dequantize_block(block, out);
+        }
+    }
+}
+
+/// A type of codes and scales. `gemv/` overrides by type what is better written by hand.
+pub(super) trait CpuCode: CpuType + CodeBlock {
+    /// As [`CodeBlock::unpack_block`], of exactly one block.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2, FMA and F16C; the slices must have the lengths `unpack_block` asks for.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn unpack_avx2(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        Self::unpack_block(block, codes, scales, mins);
+    }
+
+    /// Dot products of one row of blocks with `N` quantized activation rows.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2 and FMA; `row` must hold `x[_].len / LEN` blocks.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { super::gemv::dot_unpacked::<Self, super::level::Avx2, N>(row, x) }
+    }
+
+    /// Dot products of one row of blocks with `N` quantized activation rows.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 F, BW, VL and VNNI; `row` must hold `x[_].len / LEN` blocks.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { super::gemv::dot_unpacked::<Self, super::level::Avx512, N>(row, x) }
+    }
+}
+
+/// What to do with a type that is only known at run time; see [`visit`].
+pub(super) trait TypeVisitor {
+    type Output;
+    fn float<T: CpuType>(self) -> Self::Output;
+    fn code<T: CpuCode>(self) -> Self::Output;
+}
+
+macro_rules! cpu_types {
+    (float: $($float:ident),*; code: $($code:ident),*;) => {
+        /// Calls the visitor with the Rust type of `ty`.
+        pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
+            match ty {
+                $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
+                $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
+                _ => Err(CpuError::UnsupportedType { ty, operation }),
+            }
+        }
+
+        $(impl CpuType for blocks::$code {
+            #[inline(always)]
+            unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+                // SAFETY: the caller's promise is the callee's.
+                unsafe { decode_codes::<Self, L>(bytes, out) }
+            }
+        })*
+    };
+}
+
+// A type without a file in `gemv/` says so with `impl CpuCode for T {}` there.
+cpu_types! {
+    float: F32, F16, BF16;
+    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
+}
+
+impl CpuType for blocks::F32 {}
+impl CpuType for blocks::BF16 {}
+
+impl CpuType for blocks::F16 {
+    #[inline(always)]
+    unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { L::widen_f16(bytes, out) }
+    }
+}
+
+/// Decodes blocks from their unpacked codes: the level's way of unpacking, and one loop for every type.
+///
+/// # Safety
+/// The CPU must have the features of `L`.
+#[inline(always)]
+unsafe fn decode_codes<T: CpuCode, L: Level>(bytes: &[u8], out: &mut [f32]) {
+    let (mut codes, mut scales, mut mins) = ([0; MAX_BLOCK_LEN], [0.0; 16], [0.0; 16]);
+    for (block, out) in bytes
+        .chunks_exact(T::BYTES)
+        .zip(out.chunks_exact_mut(T::LEN))
+    {
+        // SAFETY: the caller's; one block and buffers for the longest.
+        unsafe { L::unpack::<T>(block, &mut codes, &mut scales, &mut mins) };
+        let subs = out
+            .chunks_exact_mut(T::SUB_LEN)
+            .zip(codes.chunks_exact(T::SUB_LEN));
+        for (sub, (out, codes)) in subs.enumerate() {
+            // SAFETY: the caller's; a sub-block is 16 or 32 values.
+            unsafe { L::scale_codes::<T>(codes, scales[sub], mins[sub], out) };
+        }
+    }
+}
+
+/// Whether the operations of this module take the type.
+pub fn is_supported(ty: GgmlType) -> bool {
+    struct Nothing;
+    impl TypeVisitor for Nothing {
+        type Output = ();
+        fn float<T: CpuType>(self) {}
+        fn code<T: CpuCode>(self) {}
+    }
+    visit(ty, "any operation", Nothing).is_ok()
+}
