@@ -52,14 +52,14 @@ pub struct AttentionParams {
 )]
 pub trait LayerOps: Backend {
     /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
-    #[fusion(default)]
+    #[fusion(dtype = x, shape = x)]
     fn layer_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
         reference::rms_norm::<Self>(x, weight, eps)
     }
 
     /// Rotary position embedding of `x` `[batch, seq, heads, head_dim]` with tables `cos`, `sin`
     /// `[seq, n_rot / 2]`; values from `n_rot` on stay as they are.
-    #[fusion(default)]
+    #[fusion(dtype = x, shape = x)]
     fn layer_rope(
         x: FloatTensor<Self>,
         cos: FloatTensor<Self>,
@@ -70,7 +70,7 @@ pub trait LayerOps: Backend {
     }
 
     /// Gated linear unit: `activation(gate) * up`, element by element.
-    #[fusion(default)]
+    #[fusion(dtype = gate, shape = gate)]
     fn layer_glu(
         gate: FloatTensor<Self>,
         up: FloatTensor<Self>,
@@ -81,7 +81,7 @@ pub trait LayerOps: Backend {
 
     /// Writes `rows` `[batch, seq, kv_heads, head_dim]` into `cache` `[batch, kv_heads, capacity, head_dim]` from
     /// position `position` on, in place where the storage is not shared.
-    #[fusion(default)]
+    #[fusion(dtype = cache, shape = cache)]
     fn layer_cache_append(
         cache: FloatTensor<Self>,
         rows: FloatTensor<Self>,
@@ -93,7 +93,7 @@ pub trait LayerOps: Backend {
     /// Attention of `q` `[batch, seq, heads, head_dim]` over the caches `k`, `v`
     /// `[batch, kv_heads, capacity, head_dim]`, to `[batch, seq, heads, head_dim]`. Head `h` reads cache head
     /// `h / (heads / kv_heads)`; the queries are the last `seq` of `params.len` positions.
-    #[fusion(default)]
+    #[fusion(dtype = q, shape = q)]
     fn layer_attention(
         q: FloatTensor<Self>,
         k: FloatTensor<Self>,

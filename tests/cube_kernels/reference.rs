@@ -128,7 +128,11 @@ pub fn to_u16(bytes: &[u8]) -> Vec<u16> {
 /// Squared error relative to the squared reference.
 pub fn nmse(got: &[f32], want: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
-    let error: f64 = got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - b).powi(2)).sum();
+    let error: f64 = got
+        .iter()
+        .zip(want)
+        .map(|(&a, &b)| (f64::from(a) - b).powi(2))
+        .sum();
     let size: f64 = want.iter().map(|b| b * b).sum();
     error / size
 }

@@ -78,9 +78,7 @@ pub(crate) mod device {
                 let qh = words[block + 4 + column + i];
                 let low = (qs >> comptime!(4 * half as u32)) & 0x0f0f_0f0f;
                 let high = ((qh >> u32::cast_from(index)) & 0x0101_0101) << 4;
-                quads.push(
-                    bytes_to_quad(low | high) * Quad::new(sub.scale) - Quad::new(sub.min),
-                );
+                quads.push(bytes_to_quad(low | high) * Quad::new(sub.scale) - Quad::new(sub.min));
             }
         }
         quads

@@ -4,7 +4,7 @@
 //! row, and used for all activation rows. One inner loop per level then serves every block type, and the cost of
 //! unpacking shrinks with the number of activation rows.
 
-use super::input::{Group, SumKind};
+use super::input::{Group, SumKind, grow};
 use super::level::{CodePanel, GROUP, Kernel, Level, MAX_ROWS};
 use super::linear::RowTask;
 use super::types::CpuCode;
@@ -61,11 +61,11 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
         let kind = const { SumKind::of::<T>() };
         let (code_len, scale_len) = (task.cols * L::ROWS, task.cols / T::SUB_LEN * L::ROWS);
         let count = task.rows.len().div_ceil(L::ROWS);
-        panels.codes.resize(count * code_len, 0);
-        panels.scales.resize(count * scale_len, 0.0);
-        panels
-            .mins
-            .resize(if T::HAS_MIN { count * scale_len } else { 0 }, 0.0);
+        grow(&mut panels.codes, count * code_len);
+        grow(&mut panels.scales, count * scale_len);
+        if T::HAS_MIN {
+            grow(&mut panels.mins, count * scale_len);
+        }
         for panel in 0..count {
             let mins = if T::HAS_MIN {
                 &mut panels.mins[panel * scale_len..][..scale_len]

@@ -49,11 +49,11 @@ impl RowBuffers {
     /// Quantizes rows of `len` values.
     pub(super) fn quantize(&mut self, x: &[f32], len: usize, isa: Isa) {
         self.len = len;
-        self.codes.resize(x.len(), 0);
-        self.scales.resize(x.len() / SCALE_LEN, 0.0);
-        self.sums.resize(x.len() / SCALE_LEN, 0.0);
-        self.sums16.resize(x.len() / 16, 0.0);
-        self.lanes.resize(x.len() / 4, 0);
+        grow(&mut self.codes, x.len());
+        grow(&mut self.scales, x.len() / SCALE_LEN);
+        grow(&mut self.sums, x.len() / SCALE_LEN);
+        grow(&mut self.sums16, x.len() / 16);
+        grow(&mut self.lanes, x.len() / 4);
         // SAFETY: levels are checked where they enter.
         unsafe { isa.run(QuantizeRows { x, to: self }) }
     }
@@ -128,15 +128,17 @@ impl SumKind {
 }
 
 /// [`GROUP`] quantized rows side by side, the last ones zero where the input has fewer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Group {
+    /// Values per row. The buffers may be longer than that calls for.
+    len: usize,
     codes: Vec<i8>,
     scales: Vec<f32>,
     sums: Vec<(Option<SumKind>, Vec<u32>)>,
 }
 
 impl Group {
-    /// Quantizes `x`, rows of `len` values, into groups. Runs on rayon's current pool.
+    /// Quantizes `x`, rows of `len` values, into the first of the groups. Runs on rayon's current pool.
     pub(super) fn quantize_all(
         groups: &mut Vec<Group>,
         x: &[f32],
@@ -144,17 +146,18 @@ impl Group {
         kinds: &[SumKind],
         isa: Isa,
     ) {
-        groups.resize_with(x.len().div_ceil(GROUP * len), Group::default);
+        grow(groups, x.len().div_ceil(GROUP * len));
         groups
             .par_iter_mut()
             .zip(x.par_chunks(GROUP * len))
             .for_each(|(group, x)| {
-                group.codes.resize(GROUP * len, 0);
-                group.scales.resize(GROUP * len / SCALE_LEN, 0.0);
+                group.len = len;
+                grow(&mut group.codes, GROUP * len);
+                grow(&mut group.scales, GROUP * len / SCALE_LEN);
                 group.sums.resize_with(kinds.len(), Default::default);
                 for (sums, kind) in group.sums.iter_mut().zip(kinds) {
                     sums.0 = Some(*kind);
-                    sums.1.resize(GROUP * len / kind.sub_len, 0);
+                    grow(&mut sums.1, GROUP * len / kind.sub_len);
                 }
                 // SAFETY: levels are checked where they enter.
                 unsafe { isa.run(QuantizeGroup { x, len, to: group }) }
@@ -168,10 +171,11 @@ impl Group {
             .iter()
             .find(|sums| sums.0 == Some(kind))
             .map_or(&[][..], |sums| &sums.1);
+        let values = GROUP * self.len;
         TokenGroup {
-            codes: &self.codes,
-            scales: &self.scales,
-            sums,
+            codes: &self.codes[..values],
+            scales: &self.scales[..values / SCALE_LEN],
+            sums: &sums[..values / kind.sub_len],
         }
     }
 }
@@ -219,6 +223,13 @@ impl Kernel for QuantizeGroup<'_> {
                 }
             }
         }
+    }
+}
+
+/// Makes a buffer at least `len` long. It never shrinks: growing back would clear it each time.
+pub(super) fn grow<T: Clone + Default>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
     }
 }
 

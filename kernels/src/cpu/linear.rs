@@ -4,6 +4,7 @@ use super::dequantize::check_bytes;
 use super::error::CpuError;
 use super::input::{Group, RowBuffers, SumKind};
 use super::isa::Isa;
+use super::level::GROUP;
 use super::types::{CpuCode, CpuType, TypeVisitor, visit};
 use super::{float, gemm, gemv, parallel};
 use crate::GgmlType;
@@ -240,38 +241,50 @@ fn multiply(
                 Group::quantize_all(&mut inputs.groups, x, cols, &kinds, isa);
             }
         }
-        let mut tasks = Vec::new();
-        for (index, (matrix, out)) in matrices.iter().zip(outs.iter_mut()).enumerate() {
-            let out = Output(out[first * matrix.rows..].as_mut_ptr());
-            let step = rows_per_task(matrix, tokens, matrices);
-            for start in (0..matrix.rows).step_by(step) {
-                let rows = start..matrix.rows.min(start + step);
-                let row_bytes = matrix.bytes.len() / matrix.rows;
-                tasks.push((
-                    index,
-                    RowTask {
-                        isa,
-                        matrix: *matrix,
-                        row_bytes,
-                        cols,
-                        rows,
-                        tokens,
-                        out,
-                    },
-                ));
-            }
-        }
+        let tasks = tasks(isa, matrices, outs, first, tokens);
         parallel::for_each(tasks.len(), |i| {
             let (index, task) = &tasks[i];
             match codes[*index] {
                 None => (ops[*index].float)(task, x),
                 Some(code) if gemv => (code.gemv)(task, &inputs.rows),
-                Some(code) => (code.gemm)(task, &inputs.groups),
+                Some(code) => (code.gemm)(task, &inputs.groups[..tokens.div_ceil(GROUP)]),
             }
         });
     }
     INPUTS.set(inputs);
     Ok(())
+}
+
+/// The work on activation rows `first..first + tokens`: for each task the index of its matrix, and its rows.
+fn tasks<'a>(
+    isa: Isa,
+    matrices: &[Matrix<'a>],
+    outs: &mut [&mut [f32]],
+    first: usize,
+    tokens: usize,
+) -> Vec<(usize, RowTask<'a>)> {
+    let mut tasks = Vec::new();
+    for (index, (&matrix, out)) in matrices.iter().zip(outs).enumerate() {
+        let out = Output(out[first * matrix.rows..].as_mut_ptr());
+        let step = rows_per_task(&matrix, tokens, matrices);
+        for start in (0..matrix.rows).step_by(step) {
+            let rows = start..matrix.rows.min(start + step);
+            let (row_bytes, cols) = (matrix.bytes.len() / matrix.rows, matrix.cols);
+            tasks.push((
+                index,
+                RowTask {
+                    isa,
+                    matrix,
+                    row_bytes,
+                    cols,
+                    rows,
+                    tokens,
+                    out,
+                },
+            ));
+        }
+    }
+    tasks
 }
 
 /// Rows of one task: an even share of all rows of the call, within bounds.
@@ -289,7 +302,9 @@ fn rows_per_task(matrix: &Matrix<'_>, tokens: usize, all: &[Matrix<'_>]) -> usiz
     } else {
         PANEL_BYTES / matrix.cols
     };
-    even.max(least).min(most).next_multiple_of(ROW_STEP)
+    even.max(least)
+        .clamp(1, most.max(1))
+        .next_multiple_of(ROW_STEP)
 }
 
 /// The values without repetition, in order of first appearance.

@@ -106,7 +106,14 @@ pub(super) fn dequantize_kernel<N: Size>(
         #[unroll]
         for q in 0..PART_QUADS {
             let offset = base + comptime!(quad_offset(ty, q));
-            write_quad(out, out_start + offset, out_start + values, quads[q], ty, kind);
+            write_quad(
+                out,
+                out_start + offset,
+                out_start + values,
+                quads[q],
+                ty,
+                kind,
+            );
         }
     }
 }

@@ -125,7 +125,14 @@ pub(super) fn gather_rows_kernel<I: Int, N: Size>(
             #[unroll]
             for q in 0..PART_QUADS {
                 let offset = base + comptime!(quad_offset(ty, q));
-                write_quad(out, start + offset, start + cols, quads[q], ty, FloatKind::F32);
+                write_quad(
+                    out,
+                    start + offset,
+                    start + cols,
+                    quads[q],
+                    ty,
+                    FloatKind::F32,
+                );
             }
         } else if !known {
             let nan = Quad::new(f32::reinterpret(nan_bits));

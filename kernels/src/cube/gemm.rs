@@ -124,7 +124,7 @@ pub(super) fn gemm_kernel<N: Size>(
     all_rows: usize,
     cols: usize,
     steps: usize,
-    n: usize,
+    all_tokens: usize,
     row_tiles: usize,
     #[comptime] config: GemmConfig,
 ) {
@@ -145,10 +145,10 @@ pub(super) fn gemm_kernel<N: Size>(
 
     let mut tile_w = Shared::<[Quad]>::new_slice(comptime!(config.rows * line));
     let mut tile_x = Shared::<[Quad]>::new_slice(comptime!(config.tokens * line));
-    let mut acc = Array::<Quad>::new(comptime!(BLOCK * BLOCK));
+    let mut acc = Sequence::<RuntimeCell<Quad>>::new();
     #[unroll]
-    for i in 0..comptime!(BLOCK * BLOCK) {
-        acc[i] = Quad::new(0.0);
+    for _ in 0..comptime!(BLOCK * BLOCK) {
+        acc.push(RuntimeCell::new(Quad::new(0.0)));
     }
 
     for step in 0..steps {
@@ -172,7 +172,7 @@ pub(super) fn gemm_kernel<N: Size>(
         let mut task = unit;
         while task < comptime!(config.tokens * quads) {
             let tile = task / quads;
-            let token = min(tile_token + tile, n - 1);
+            let token = min(tile_token + tile, all_tokens - 1);
             let quad = task % quads;
             tile_x[tile * line + quad] = read_quad(x, token * cols, start + quad * 4, cols);
             task += units;
@@ -192,7 +192,7 @@ pub(super) fn gemm_kernel<N: Size>(
                 #[unroll]
                 for i in 0..BLOCK {
                     let at = comptime!(j * BLOCK + i);
-                    acc[at] = fma(w[i], value, acc[at]);
+                    acc[at].store(fma(w[i], value, acc[at].read()));
                 }
             }
         }
@@ -206,8 +206,9 @@ pub(super) fn gemm_kernel<N: Size>(
         #[unroll]
         for i in 0..BLOCK {
             let row = tile_row + my_row + comptime!(i * row_units);
-            if token < n && row < rows {
-                out[token * all_rows + first_row + row] = sum_quad(acc[comptime!(j * BLOCK + i)]);
+            if token < all_tokens && row < rows {
+                out[token * all_rows + first_row + row] =
+                    sum_quad(acc[comptime!(j * BLOCK + i)].read());
             }
         }
     }

@@ -6,7 +6,10 @@
 //! Each weight word is needed by one unit only (by two for `Q5_K`'s high bits and `Q6_K`, at the same time).
 //!
 //! The partial sums of a strip are added up by a plane sum where the device has planes of one known size, and
-//! through shared memory otherwise: wgpu may vary the plane size inside a launch, and software devices have none.
+//! through shared memory otherwise, because wgpu may vary the plane size inside a launch. On a software device a unit
+//! takes strips alone: nothing is gained by sharing one, and without planes or shared memory nothing is needed from the
+//! driver. (CubeCL 0.11.3 emits invalid SPIR-V for shared memory where `VK_KHR_workgroup_memory_explicit_layout` is
+//! missing, as in Mesa 22's lavapipe.)
 
 use cubecl::{client::Client, ir::features::Plane, prelude::*, server::Handle};
 
@@ -20,21 +23,56 @@ use crate::GgmlType;
 /// Most rows of `x` this kernel takes.
 pub(crate) const MAX_ROWS: usize = 8;
 
-/// Strips in one cube.
-const STRIPS: usize = 4;
+/// How the units of a strip come to one sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// A plane sum: the units of a strip are a plane.
+    Plane,
+    /// Through shared memory.
+    Shared,
+    /// There is one unit per strip.
+    Alone,
+}
+
+impl Reduction {
+    /// The best one for a device.
+    pub(crate) fn of(properties: &DeviceProperties) -> Self {
+        let hardware = &properties.hardware;
+        let size = hardware.plane_size_max;
+        if properties.features.plane.contains(Plane::Ops) {
+            let fixed = hardware.plane_size_min == size;
+            if fixed && size.is_power_of_two() && (8..=64).contains(&size) {
+                return Reduction::Plane;
+            }
+        } else if is_software(properties) {
+            return Reduction::Alone;
+        }
+        Reduction::Shared
+    }
+}
+
+/// Whether the device is a Vulkan driver that runs on the CPU.
+///
+/// CubeCL names no card for it and switches plane operations off, which leaves it `NonUniformControlFlow` of the plane
+/// features of its SPIR-V compiler; a browser's GPU has no name either, and not that feature.
+fn is_software(properties: &DeviceProperties) -> bool {
+    let plane = &properties.features.plane;
+    properties.identity.physical.is_none() && plane.contains(Plane::NonUniformControlFlow)
+}
 
 /// What the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GemvConfig {
     ty: GgmlType,
+    reduction: Reduction,
     /// Units that share a strip.
     units: usize,
+    /// Strips in one cube.
+    strips: usize,
     /// Rows of `W` in a strip.
     strip: usize,
     /// Rows of `x` computed; the real number may be lower.
     tokens: usize,
-    /// Whether the units of a strip are exactly a plane.
-    plane: bool,
 }
 
 impl GemvConfig {
@@ -43,15 +81,8 @@ impl GemvConfig {
         ty: GgmlType,
         rows: usize,
         n: usize,
-        allow_plane: bool,
+        reduction: Reduction,
     ) -> Self {
-        let hardware = &properties.hardware;
-        let size = hardware.plane_size_max as usize;
-        let plane = allow_plane
-            && properties.features.plane.contains(Plane::Ops)
-            && hardware.plane_size_min == hardware.plane_size_max
-            && size.is_power_of_two()
-            && (8..=64).contains(&size);
         let tokens = n.next_power_of_two().min(MAX_ROWS);
         // Long strips only where there are enough of them to fill a large device.
         let strip = match (tokens, rows) {
@@ -59,21 +90,23 @@ impl GemvConfig {
             (4 | 8, 4096..) => 2,
             _ => 1,
         };
+        let (units, strips, strip) = match reduction {
+            Reduction::Plane => (properties.hardware.plane_size_max as usize, 4, strip),
+            Reduction::Shared => (32, 4, strip),
+            Reduction::Alone => (1, 32, if rows < 128 { 1 } else { 4 }),
+        };
         Self {
             ty,
-            units: if plane { size } else { 32 },
+            reduction,
+            units,
+            strips,
             strip,
             tokens,
-            plane,
         }
     }
 
     pub(super) fn cube_dim(&self) -> CubeDim {
-        CubeDim::new_2d(self.units as u32, STRIPS as u32)
-    }
-
-    pub(super) fn uses_planes(&self) -> bool {
-        self.plane
+        CubeDim::new_2d(self.units as u32, self.strips as u32)
     }
 
     /// Sums a unit keeps.
@@ -87,7 +120,8 @@ impl GemvConfig {
     }
 }
 
-/// Launches the kernel for one piece: rows `piece.first_row ..` of each of the `n` rows of `out` (`[n, rows]`).
+/// Launches the kernel for one piece: rows `piece.first_row ..` of each of the `n` rows of `out` (`[n, rows]`). More than
+/// [`MAX_ROWS`] rows of `x` are taken in turns, decoding `W` again.
 pub(crate) fn launch(
     client: &Client,
     matrix: &CubeMatrix,
@@ -95,14 +129,15 @@ pub(crate) fn launch(
     x: Handle,
     n: usize,
     out: Handle,
-    allow_plane: bool,
+    reduction: Reduction,
 ) {
-    let config = GemvConfig::new(client.properties(), matrix.ty(), piece.rows, n, allow_plane);
+    let config = GemvConfig::new(client.properties(), matrix.ty(), piece.rows, n, reduction);
     let cols = matrix.cols();
     let vector = if cols.is_multiple_of(PART_LEN) { 4 } else { 1 };
     let group = PartLayout::known(matrix.ty()).group;
     let parts = cols.div_ceil(PART_LEN * group) * group;
-    let cubes = piece.rows.div_ceil(STRIPS * config.strip);
+    let row_cubes = piece.rows.div_ceil(config.strips * config.strip);
+    let cubes = row_cubes * n.div_ceil(config.tokens);
     // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and tokens to `n`, reads
     // past the end of plain rows are clamped and masked, and only existing rows and tokens are written.
     unsafe {
@@ -122,6 +157,7 @@ pub(crate) fn launch(
             cols,
             parts,
             n,
+            row_cubes,
             config,
         );
     }
@@ -146,7 +182,8 @@ pub(super) fn gemv_kernel<N: Size>(
     all_rows: usize,
     cols: usize,
     parts: usize,
-    n: usize,
+    all_tokens: usize,
+    row_cubes: usize,
     #[comptime] config: GemvConfig,
 ) {
     let ty = comptime!(config.ty);
@@ -157,12 +194,13 @@ pub(super) fn gemv_kernel<N: Size>(
 
     let unit = UNIT_POS_X as usize;
     let slot = UNIT_POS_Y as usize;
-    let row0 = (CUBE_POS * STRIPS + slot) * strip;
+    let row0 = (CUBE_POS % row_cubes * comptime!(config.strips) + slot) * strip;
+    let token0 = CUBE_POS / row_cubes * tokens;
 
-    let mut acc = Array::<Quad>::new(sums);
+    let mut acc = Sequence::<RuntimeCell<Quad>>::new();
     #[unroll]
-    for i in 0..sums {
-        acc[i] = Quad::new(0.0);
+    for _ in 0..sums {
+        acc.push(RuntimeCell::new(Quad::new(0.0)));
     }
 
     let mut part = unit;
@@ -183,50 +221,57 @@ pub(super) fn gemv_kernel<N: Size>(
             let offset = base + comptime!(quad_offset(ty, q));
             #[unroll]
             for t in 0..tokens {
-                let token = min(t, n - 1);
+                let token = min(token0 + t, all_tokens - 1);
                 let quad = read_quad(x, token * cols, offset, cols);
                 #[unroll]
                 for r in 0..strip {
-                    let weight = mask_quad::<N>(weights[comptime!(r * PART_QUADS + q)], offset, cols);
+                    let weight =
+                        mask_quad::<N>(weights[comptime!(r * PART_QUADS + q)], offset, cols);
                     let i = comptime!(r * tokens + t);
-                    acc[i] = fma(weight, quad, acc[i]);
+                    acc[i].store(fma(weight, quad, acc[i].read()));
                 }
             }
         }
         part += units;
     }
 
-    if comptime!(config.plane) {
-        #[unroll]
-        for r in 0..strip {
-            #[unroll]
-            for t in 0..tokens {
-                let sum = plane_sum(sum_quad(acc[comptime!(r * tokens + t)]));
-                if unit == 0 && row0 + r < rows && t < n {
-                    out[t * all_rows + first_row + row0 + r] = sum;
-                }
-            }
-        }
-    } else {
+    if comptime!(config.reduction == Reduction::Shared) {
         let stride = comptime!(config.shared_row());
-        let mut shared = Shared::<[f32]>::new_slice(comptime!(STRIPS * sums * stride));
+        let mut shared =
+            Shared::<[f32]>::new_slice(comptime!(config.strips * sums * config.shared_row()));
         let start = slot * comptime!(sums * stride);
         #[unroll]
         for i in 0..sums {
-            shared[start + comptime!(i * stride) + unit] = sum_quad(acc[i]);
+            shared[start + comptime!(i * stride) + unit] = sum_quad(acc[i].read());
         }
         sync_cube();
         // One unit per sum: `sums` is at most the number of units.
         if unit < sums {
-            let r = unit / tokens;
-            let t = unit % tokens;
             let from = start + unit * stride;
             let mut sum = 0.0f32;
             for i in 0..units {
                 sum += shared[from + i];
             }
-            if row0 + r < rows && t < n {
-                out[t * all_rows + first_row + row0 + r] = sum;
+            let row = row0 + unit / tokens;
+            let token = token0 + unit % tokens;
+            if row < rows && token < all_tokens {
+                out[token * all_rows + first_row + row] = sum;
+            }
+        }
+    } else {
+        #[unroll]
+        for r in 0..strip {
+            #[unroll]
+            for t in 0..tokens {
+                let mut sum = sum_quad(acc[comptime!(r * tokens + t)].read());
+                if comptime!(config.reduction == Reduction::Plane) {
+                    sum = plane_sum(sum);
+                }
+                let row = row0 + r;
+                let token = token0 + t;
+                if unit == 0 && row < rows && token < all_tokens {
+                    out[token * all_rows + first_row + row] = sum;
+                }
             }
         }
     }
@@ -235,12 +280,7 @@ pub(super) fn gemv_kernel<N: Size>(
 /// Values `at .. at + 4` of the row of `x` that starts at `row`. Where `x` is bound value by value, those from `cols`
 /// on are zero.
 #[cube]
-pub(crate) fn read_quad<N: Size>(
-    x: &[Vector<f32, N>],
-    row: usize,
-    at: usize,
-    cols: usize,
-) -> Quad {
+pub(crate) fn read_quad<N: Size>(x: &[Vector<f32, N>], row: usize, at: usize, cols: usize) -> Quad {
     let width = N::value();
     let mut quad = Quad::new(0.0);
     if comptime!(width == 1) {

@@ -13,7 +13,7 @@ use super::{
     dequantize::{self, dequantize_kernel, narrow_kernel},
     gather_rows::{self, gather_rows_kernel},
     gemm::{GemmConfig, gemm_kernel},
-    gemv::{GemvConfig, gemv_kernel},
+    gemv::{GemvConfig, Reduction, gemv_kernel},
     part::is_plain,
 };
 use crate::GgmlType;
@@ -136,10 +136,10 @@ impl List<'_> {
     }
 
     fn gemv(&mut self, ty: GgmlType, vector: usize) {
-        for plane in [false, true] {
+        for reduction in [Reduction::Plane, Reduction::Shared, Reduction::Alone] {
             for (rows, strip) in [(1, "short"), (4096, "long")] {
                 for tokens in [1, 2, 4, 8] {
-                    let config = GemvConfig::new(self.properties, ty, rows, tokens, plane);
+                    let config = GemvConfig::new(self.properties, ty, rows, tokens, reduction);
                     let kernel = gemv_kernel::create_dummy_kernel(
                         self.properties.clone(),
                         self.target.clone(),
@@ -157,14 +157,11 @@ impl List<'_> {
                         1,
                         1,
                         1,
+                        1,
                         config,
                     );
-                    let reduce = if config.uses_planes() {
-                        "plane"
-                    } else {
-                        "shared memory"
-                    };
-                    let form = format!("{tokens} tokens, {strip} strip, {reduce}, vector {vector}");
+                    let form =
+                        format!("{tokens} tokens, {strip} strip, {reduction:?}, vector {vector}");
                     self.push(format!("gemv/{ty}/{form}"), kernel);
                 }
             }
@@ -194,7 +191,10 @@ impl List<'_> {
                 1,
                 config,
             );
-            self.push(format!("gemm/{ty}/{tokens} tokens, vector {vector}"), kernel);
+            self.push(
+                format!("gemm/{ty}/{tokens} tokens, vector {vector}"),
+                kernel,
+            );
         }
     }
 }

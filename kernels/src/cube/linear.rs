@@ -2,24 +2,18 @@
 
 use cubecl::{client::Client, server::Handle};
 
-use super::{CubeError, CubeMatrix, gemm, gemv, matrix::check_operand};
+use super::{CubeError, CubeMatrix, Reduction, gemm, gemv, matrix::check_operand};
 
 /// Choices that [`linear`] makes by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearOptions {
-    /// Whether plane (subgroup) operations may be used where the device has them.
-    pub plane: bool,
-    /// Up to how many rows of `x` the matrix-vector kernel is used, at most 8; the tiled one takes over beyond.
-    pub gemv_rows: usize,
-}
-
-impl Default for LinearOptions {
-    fn default() -> Self {
-        Self {
-            plane: true,
-            gemv_rows: gemv::MAX_ROWS,
-        }
-    }
+    /// How partial sums of the matrix-vector kernel are added up; by default what suits the device.
+    ///
+    /// A plane sum asked for where the device cannot do it is an error of the device.
+    pub reduction: Option<Reduction>,
+    /// Up to how many rows of `x` the matrix-vector kernel is used; the tiled one, which needs shared memory, takes over
+    /// beyond. By default 8, and any number where [`Reduction::Alone`] is used.
+    pub gemv_rows: Option<usize>,
 }
 
 /// `y = x . W^T`: `x` is `[n, cols]`, the result `[n, rows]`, both `f32` and contiguous.
@@ -57,12 +51,19 @@ pub fn linear_with(
     }
     let out = client.empty(values * 4);
     if values > 0 {
+        let reduction = options
+            .reduction
+            .unwrap_or_else(|| Reduction::of(client.properties()));
+        let gemv_rows = options.gemv_rows.unwrap_or(match reduction {
+            Reduction::Alone => usize::MAX,
+            _ => gemv::MAX_ROWS,
+        });
         for piece in matrix.pieces() {
-            if n <= options.gemv_rows.min(gemv::MAX_ROWS) {
-                let (x, out) = (x.clone(), out.clone());
-                gemv::launch(client, matrix, piece, x, n, out, options.plane);
+            let (x, out) = (x.clone(), out.clone());
+            if n <= gemv_rows {
+                gemv::launch(client, matrix, piece, x, n, out, reduction);
             } else {
-                gemm::launch(client, matrix, piece, x.clone(), n, out.clone());
+                gemm::launch(client, matrix, piece, x, n, out);
             }
         }
     }

@@ -28,6 +28,7 @@ pub(crate) mod words;
 pub use dequantize::{FloatKind, dequantize};
 pub use error::CubeError;
 pub use gather_rows::gather_rows;
+pub use gemv::Reduction;
 pub use inventory::{KernelEntry, inventory};
 pub use linear::{LinearOptions, linear, linear_with};
 pub use matrix::{CubeMatrix, Piece, binding_limit};

@@ -141,7 +141,11 @@ mod tests {
     #[test]
     fn the_list_of_types_is_complete() {
         for &ty in GgmlType::ALL {
-            assert_eq!(PartLayout::of(ty).is_ok(), DEVICE_TYPES.contains(&ty), "{ty}");
+            assert_eq!(
+                PartLayout::of(ty).is_ok(),
+                DEVICE_TYPES.contains(&ty),
+                "{ty}"
+            );
         }
     }
 

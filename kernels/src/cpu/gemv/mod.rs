@@ -1,8 +1,9 @@
 //! Matrix times few activation rows: products of single weight rows, straight from their blocks.
 //!
-//! Bound by how fast the weights come from memory, so each is read once and unpacked in registers. Sums stay in
-//! vector accumulators over the whole row. One file per type holds its inner loops; a type without them unpacks each
-//! block to memory ([`dot_unpacked`]).
+//! Bound by how fast the weights come from memory, so each is read once, in order, and unpacked in registers; the
+//! hardware prefetches such a stream better than instructions for it did. Sums stay in vector accumulators over the
+//! whole row. One file per type holds its inner loops; a type without them unpacks each block to memory
+//! ([`dot_unpacked`]).
 
 mod q4_0;
 mod q4_k;

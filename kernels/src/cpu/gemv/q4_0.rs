@@ -54,7 +54,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn codes_avx512(blocks: *const u8) -> __m512i {
             // SAFETY: as above, in both blocks.
-            unsafe { nibbles_avx512(blocks.add(2), blocks.add(2 + Self::BYTES)) }
+            unsafe {
+                let nibbles = nibbles_avx512(blocks.add(2), blocks.add(2 + Self::BYTES));
+                _mm512_and_si512(nibbles, _mm512_set1_epi8(15))
+            }
         }
     }
 
@@ -74,7 +77,7 @@ mod x86 {
         }
     }
 
-    /// As [`nibbles_avx2`], for two blocks.
+    /// As [`nibbles_avx2`] for two blocks, but the upper four bits of each byte are whatever was there.
     ///
     /// # Safety
     /// Needs AVX-512 F and 16 bytes at both.
@@ -85,12 +88,10 @@ mod x86 {
     ) -> __m512i {
         // SAFETY: the caller says so.
         unsafe {
-            let twice = |qs: *const u8| _mm256_broadcastsi128_si256(_mm_loadu_si128(qs.cast()));
-            let qs = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(twice(first)), twice(second));
-            _mm512_and_si512(
-                _mm512_srlv_epi64(qs, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4)),
-                _mm512_set1_epi8(15),
-            )
+            let first = _mm256_broadcastsi128_si256(_mm_loadu_si128(first.cast()));
+            let second = _mm256_broadcastsi128_si256(_mm_loadu_si128(second.cast()));
+            let qs = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+            _mm512_srlv_epi64(qs, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4))
         }
     }
 }

@@ -14,7 +14,7 @@ mod x86 {
     use super::{CpuCode, Q4K};
     use crate::blocks::{CodeBlock, unpack_scales_6bit};
     use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::x86::{dot_avx2, prefetch, sum_avx2};
+    use crate::cpu::gemv::x86::{dot_avx2, sum_avx2};
     use core::arch::x86_64::*;
 
     impl CpuCode for Q4K {
@@ -118,18 +118,6 @@ mod x86 {
         }
     }
 
-    /// Prefetches all lines of a block to come.
-    ///
-    /// # Safety
-    /// None beyond the target's.
-    #[inline(always)]
-    unsafe fn prefetch_block<T: KCodes>(block: *const u8) {
-        for line in (0..T::BYTES).step_by(64) {
-            // SAFETY: a prefetch never faults.
-            unsafe { prefetch(block.wrapping_add(line)) }
-        }
-    }
-
     /// The codes, scales and mins of one block.
     ///
     /// # Safety
@@ -172,7 +160,6 @@ mod x86 {
             let mut total_min = [_mm256_setzero_ps(); N];
             for b in 0..x[0].len / T::LEN {
                 let block = row.as_ptr().add(b * T::BYTES);
-                prefetch_block::<T>(block);
                 let [scales, mins] = header(block);
                 let mut both = [[0.0f32; 8]; N];
                 for t in 0..N {
@@ -221,7 +208,6 @@ mod x86 {
             let first_pair = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
             for b in 0..x[0].len / T::LEN {
                 let block = row.as_ptr().add(b * T::BYTES);
-                prefetch_block::<T>(block);
                 let [scales, mins] = header(block);
                 let mut both = [_mm512_setzero_ps(); N];
                 for t in 0..N {

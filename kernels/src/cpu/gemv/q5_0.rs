@@ -72,7 +72,9 @@ mod x86 {
                 let qh = [blocks, second]
                     .map(|block| u64::from(block.add(2).cast::<u32>().read_unaligned()));
                 let set: __mmask64 = qh[0] | qh[1] << 32;
-                _mm512_mask_add_epi8(nibbles, set, nibbles, _mm512_set1_epi8(16))
+                let fifth = _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16));
+                // 0xec: the first where the mask is set, or the second.
+                _mm512_ternarylogic_epi64::<0xec>(nibbles, fifth, _mm512_set1_epi8(15))
             }
         }
     }

@@ -11,7 +11,7 @@ mod x86 {
     use super::{CpuCode, Q6K};
     use crate::blocks::{BlockType, CodeBlock};
     use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::x86::{dot_avx2, prefetch, sum_avx2};
+    use crate::cpu::gemv::x86::{dot_avx2, sum_avx2};
     use core::arch::x86_64::*;
 
     const LEN: usize = Q6K::LEN;
@@ -74,18 +74,6 @@ mod x86 {
         }
     }
 
-    /// Prefetches all lines of a block to come.
-    ///
-    /// # Safety
-    /// None beyond the target's.
-    #[inline(always)]
-    unsafe fn prefetch_block(block: *const u8) {
-        for line in (0..BYTES).step_by(64) {
-            // SAFETY: a prefetch never faults.
-            unsafe { prefetch(block.wrapping_add(line)) }
-        }
-    }
-
     // The offset of 32 is taken off at the end, by the sums of activations times the scales.
     impl CpuCode for Q6K {
         #[inline(always)]
@@ -119,7 +107,6 @@ mod x86 {
                 let mut total_sum = [_mm256_setzero_ps(); N];
                 for b in 0..x[0].len / LEN {
                     let block = row.as_ptr().add(b * BYTES);
-                    prefetch_block(block);
                     let d = _mm256_broadcastss_ps(d(block));
                     for half in 0..2 {
                         let scales = _mm_loadl_epi64(block.add(192 + 8 * half).cast());
@@ -169,7 +156,6 @@ mod x86 {
                 let first_four = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
                 for b in 0..x[0].len / LEN {
                     let block = row.as_ptr().add(b * BYTES);
-                    prefetch_block(block);
                     let scales = _mm512_cvtepi8_epi32(_mm_loadu_si128(block.add(192).cast()));
                     let scales =
                         _mm512_mul_ps(_mm512_cvtepi32_ps(scales), _mm512_broadcastss_ps(d(block)));

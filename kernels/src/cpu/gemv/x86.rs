@@ -7,19 +7,6 @@ use super::RowInput;
 use crate::blocks::{CodeBlock, read_f16};
 use core::arch::x86_64::*;
 
-/// Bytes ahead of the current block to fetch: past what the hardware prefetcher has in flight.
-const PREFETCH: usize = 2048;
-
-/// Asks for the cache line `PREFETCH` bytes ahead. It may lie past the end of the weights, which is harmless.
-///
-/// # Safety
-/// None beyond the target's.
-#[inline(always)]
-pub(super) unsafe fn prefetch(block: *const u8) {
-    // SAFETY: a prefetch never faults.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(PREFETCH).cast()) }
-}
-
 /// The sum of 8 lanes.
 ///
 /// # Safety
@@ -97,18 +84,6 @@ unsafe fn scales<T: Block32>(blocks: *const u8) -> __m128 {
     }
 }
 
-/// Prefetches all lines of `RUN` blocks to come.
-///
-/// # Safety
-/// None beyond the target's.
-#[inline(always)]
-unsafe fn prefetch_run<T: Block32>(blocks: *const u8) {
-    for line in (0..RUN * T::BYTES).step_by(64) {
-        // SAFETY: a prefetch never faults.
-        unsafe { prefetch(blocks.wrapping_add(line)) }
-    }
-}
-
 /// Row products of a `Block32` type. What the offset of the codes contributes is taken off at the end, by the sums of
 /// activations times the scales; 8-bit codes are made signed instead, because `maddubs` would overflow.
 ///
@@ -127,7 +102,6 @@ pub(super) unsafe fn dot_block32_avx2<T: Block32, const N: usize>(
         let mut total_sum = [_mm_setzero_ps(); N];
         for first in (0..whole).step_by(RUN) {
             let run = row.as_ptr().add(first * T::BYTES);
-            prefetch_run::<T>(run);
             let d = scales::<T>(run);
             // Through memory: a broadcast from there costs nothing beyond its load.
             let mut both = [[0.0f32; RUN]; N];
@@ -213,7 +187,6 @@ pub(super) unsafe fn dot_block32_avx512<T: Block32, const N: usize>(
         ];
         for first in (0..whole).step_by(RUN) {
             let run = row.as_ptr().add(first * T::BYTES);
-            prefetch_run::<T>(run);
             let d = scales::<T>(run);
             let mut both = [_mm512_setzero_ps(); N];
             for t in 0..N {

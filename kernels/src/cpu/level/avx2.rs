@@ -71,6 +71,23 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]) {
+        debug_assert!(codes.len() == out.len() && out.len().is_multiple_of(8));
+        // SAFETY: whole registers, by the caller's promise.
+        unsafe {
+            for (codes, out) in codes.chunks_exact(8).zip(out.chunks_exact_mut(8)) {
+                let codes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(codes.as_ptr().cast()));
+                let codes = _mm256_sub_epi32(codes, _mm256_set1_epi32(T::OFFSET));
+                let mut values = _mm256_mul_ps(_mm256_cvtepi32_ps(codes), _mm256_set1_ps(scale));
+                if T::HAS_MIN {
+                    values = _mm256_sub_ps(values, _mm256_set1_ps(min));
+                }
+                _mm256_storeu_ps(out.as_mut_ptr(), values);
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: the caller says that both have 8 rows of 8 words.
         unsafe {

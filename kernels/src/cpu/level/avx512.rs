@@ -59,6 +59,23 @@ impl Level for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]) {
+        debug_assert!(codes.len() == out.len() && out.len().is_multiple_of(16));
+        // SAFETY: whole registers, by the caller's promise.
+        unsafe {
+            for (codes, out) in codes.chunks_exact(16).zip(out.chunks_exact_mut(16)) {
+                let codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(codes.as_ptr().cast()));
+                let codes = _mm512_sub_epi32(codes, _mm512_set1_epi32(T::OFFSET));
+                let mut values = _mm512_mul_ps(_mm512_cvtepi32_ps(codes), _mm512_set1_ps(scale));
+                if T::HAS_MIN {
+                    values = _mm512_sub_ps(values, _mm512_set1_ps(min));
+                }
+                _mm512_storeu_ps(out.as_mut_ptr(), values);
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: this level's features include those of the callee.
         unsafe { super::Avx2::transpose(from, from_step, to, to_step) }

@@ -98,6 +98,13 @@ pub(super) trait Level: Copy + 'static {
         mins: &mut [f32],
     );
 
+    /// `scale * (code - OFFSET)`, less `min` where the type has mins. Product and difference are rounded each, as ggml
+    /// does.
+    ///
+    /// # Safety
+    /// `codes` and `out` must have the same length, a multiple of 16.
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]);
+
     /// Transposes 8 x 8 words: word `j` of row `i` of `from` becomes word `i` of row `j` of `to`.
     ///
     /// # Safety

@@ -36,6 +36,14 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]) {
+        for (out, &code) in out.iter_mut().zip(codes) {
+            let value = scale * (i32::from(code) - T::OFFSET) as f32;
+            *out = if T::HAS_MIN { value - min } else { value };
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         for i in 0..8 {
             for j in 0..8 {

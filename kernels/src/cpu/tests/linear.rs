@@ -1,11 +1,6 @@
-//! Every operation, over every type and every level this CPU has, against a naive product in `f64`.
+//! `linear` and `linear_many` against a naive product in `f64`.
 
-use super::input::SumKind;
-use super::level::{Kernel, Level};
 use super::*;
-use crate::GgmlType;
-use crate::blocks::{self, BlockType, BlockVisitor, CodeBlock, FloatBlock, golden};
-use half::f16;
 
 /// Largest allowed mean square error, relative to the energy of the sums, `sum (y - y')^2 / sum y'^2`, or of
 /// the products that were summed, `sum (w x)^2`, where that is larger: sums alone are small where products cancel.
@@ -25,17 +20,6 @@ const TOLERANCE: Tolerance = Tolerance {
     levels: 1e-11,
 };
 
-/// Numbers in -1..1 from a linear congruential generator.
-fn noise(len: usize, mut seed: u64) -> Vec<f32> {
-    let mut next = || {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 fn relative_error(got: &[f32], want: &[f64], energy: f64) -> f64 {
     assert_eq!(got.len(), want.len());
     let error: f64 = got
@@ -44,80 +28,6 @@ fn relative_error(got: &[f32], want: &[f64], energy: f64) -> f64 {
         .map(|(a, b)| (f64::from(*a) - b).powi(2))
         .sum();
     if error == 0.0 { 0.0 } else { error / energy }
-}
-
-struct DecodeScalar<'a>(&'a [u8]);
-
-impl BlockVisitor for DecodeScalar<'_> {
-    type Output = Vec<f32>;
-
-    fn float<T: FloatBlock>(self) -> Vec<f32> {
-        self.decode::<T>()
-    }
-
-    fn code<T: CodeBlock>(self) -> Vec<f32> {
-        self.decode::<T>()
-    }
-}
-
-impl DecodeScalar<'_> {
-    fn decode<T: BlockType>(self) -> Vec<f32> {
-        let mut out = vec![0.0; self.0.len() / T::BYTES * T::LEN];
-        for (block, out) in self
-            .0
-            .chunks_exact(T::BYTES)
-            .zip(out.chunks_exact_mut(T::LEN))
-        {
-            T::dequantize_block(block, out);
-        }
-        out
-    }
-}
-
-fn decode_scalar(ty: GgmlType, bytes: &[u8]) -> Vec<f32> {
-    blocks::visit(ty, DecodeScalar(bytes)).expect("an implemented type")
-}
-
-/// Blocks of the type with random codes and scales of usual size, seeded. All of its bytes but the `f16` scales are
-/// noise; those are where the type keeps them.
-fn random_blocks(ty: GgmlType, count: usize, seed: u64) -> Vec<u8> {
-    let scales: &[usize] = match ty {
-        GgmlType::F32 => {
-            return noise(count, seed)
-                .iter()
-                .flat_map(|x| x.to_le_bytes())
-                .collect();
-        }
-        GgmlType::F16 => {
-            return noise(count, seed)
-                .iter()
-                .flat_map(|x| f16::from_f32(*x).to_le_bytes())
-                .collect();
-        }
-        GgmlType::BF16 => {
-            return noise(count, seed)
-                .iter()
-                .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes())
-                .collect();
-        }
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-        GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
-        GgmlType::Q6K => &[208],
-        _ => panic!("say where {ty} keeps its scales"),
-    };
-    let size = ty.block_bytes();
-    let mut bytes: Vec<u8> = noise(count * size, seed)
-        .iter()
-        .map(|x| (x * 1e4) as i32 as u8)
-        .collect();
-    for (i, scale) in noise(count * scales.len(), seed + 1)
-        .into_iter()
-        .enumerate()
-    {
-        let at = i / scales.len() * size + scales[i % scales.len()];
-        bytes[at..at + 2].copy_from_slice(&f16::from_f32(scale * 0.01).to_le_bytes());
-    }
-    bytes
 }
 
 /// `rows x cols` of a type whose every byte but the scales is `fill`, and whose scales are `scale`.
@@ -148,16 +58,6 @@ fn naive(weights: &[f32], x: &[f32], cols: usize) -> (Vec<f64>, f64) {
     }
     let energy = y.iter().map(|y| y * y).sum::<f64>().max(energy);
     (y, energy)
-}
-
-fn levels() -> impl Iterator<Item = Isa> {
-    Isa::ALL.iter().copied().filter(|isa| {
-        let available = isa.is_available();
-        if !available {
-            println!("skipped: this CPU lacks {isa:?}");
-        }
-        available
-    })
 }
 
 /// All levels and both arithmetics on one matrix, against the naive product and each other.
@@ -454,146 +354,6 @@ fn unaligned_weights_are_read_in_place() {
                 cols,
             };
             check_linear("unaligned", matrix, &noise(n * cols, 5), n);
-        }
-    }
-}
-
-#[test]
-fn dequantize_is_the_scalar_code_at_every_level() {
-    for &ty in blocks::IMPLEMENTED {
-        let bytes = random_blocks(ty, 70000 / ty.block_len(), 3);
-        let want = decode_scalar(ty, &bytes);
-        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        for isa in levels() {
-            let mut got = vec![f32::NAN; want.len()];
-            super::dequantize::dequantize_as(ty, &bytes, &mut got, isa).unwrap();
-            assert!(bits(&got) == bits(&want), "{ty} {isa:?}");
-        }
-        let mut halves = vec![f16::ZERO; want.len()];
-        dequantize_f16(ty, &bytes, &mut halves).unwrap();
-        assert!(
-            halves
-                .iter()
-                .zip(&want)
-                .all(|(a, b)| *a == f16::from_f32(*b)),
-            "{ty} to F16"
-        );
-        let mut halves = vec![half::bf16::ZERO; want.len()];
-        dequantize_bf16(ty, &bytes, &mut halves).unwrap();
-        assert!(
-            halves
-                .iter()
-                .zip(&want)
-                .all(|(a, b)| *a == half::bf16::from_f32(*b)),
-            "{ty} to BF16"
-        );
-    }
-}
-
-#[test]
-fn gathered_rows_are_dequantized_rows() {
-    for &ty in blocks::IMPLEMENTED {
-        let (rows, cols) = (6, 512);
-        let bytes = random_blocks(ty, rows * cols / ty.block_len(), 3);
-        let want = decode_scalar(ty, &bytes);
-        let ids = [5, 0, 3, 3];
-        let mut got = vec![f32::NAN; ids.len() * cols];
-        gather_rows(ty, &bytes, cols, &ids, &mut got).unwrap();
-        for (id, got) in ids.iter().zip(got.chunks_exact(cols)) {
-            let want = &want[*id as usize * cols..][..cols];
-            assert!(
-                got.iter()
-                    .zip(want)
-                    .all(|(a, b)| a.to_bits() == b.to_bits()),
-                "{ty} row {id}"
-            );
-        }
-        for (position, id) in [(1, 6), (1, -1), (1, i64::MAX)] {
-            let error = gather_rows(ty, &bytes, cols, &[0, id], &mut got[..2 * cols]);
-            assert_eq!(error, Err(CpuError::RowOutOfRange { id, position, rows }));
-        }
-    }
-}
-
-/// The fallback of types without a file in `gemv/` must agree with the loops of those with one.
-#[test]
-fn unpacked_row_products_agree_with_hand_written_ones() {
-    struct Both<'a, T>(&'a [u8], &'a [f32], std::marker::PhantomData<T>);
-    impl<T: types::CpuCode> Kernel for Both<'_, T> {
-        type Output = [[f32; 1]; 2];
-        #[inline(always)]
-        unsafe fn run<L: Level>(self) -> Self::Output {
-            let mut x = input::RowBuffers::default();
-            x.quantize(self.1, self.1.len(), Isa::Scalar);
-            let x = [x.row(0)];
-            // SAFETY: `run` is called with the features of `L`; row and input have equal lengths.
-            unsafe {
-                [
-                    L::row_dot::<T, 1>(self.0, &x),
-                    gemv::dot_unpacked::<T, L, 1>(self.0, &x),
-                ]
-            }
-        }
-    }
-    struct Visit<'a>(&'a [u8], &'a [f32], Isa);
-    impl types::TypeVisitor for Visit<'_> {
-        type Output = ();
-        fn float<T: types::CpuType>(self) {}
-        fn code<T: types::CpuCode>(self) {
-            let _ = SumKind::of::<T>();
-            // SAFETY: `levels` lists available ones.
-            let [[a], [b]] = unsafe {
-                self.2
-                    .run(Both::<T>(self.0, self.1, std::marker::PhantomData))
-            };
-            assert!(
-                (a - b).abs() <= 1e-4 * b.abs().max(1.0),
-                "{} {:?}: {a} is not {b}",
-                T::TYPE,
-                self.2
-            );
-        }
-    }
-    for &ty in blocks::IMPLEMENTED {
-        for isa in levels() {
-            let bytes = random_blocks(ty, 768 / ty.block_len(), 3);
-            types::visit(ty, "test", Visit(&bytes, &noise(768, 4), isa)).unwrap();
-        }
-    }
-}
-
-/// Unpacking by hand must give what the block code gives, bit for bit.
-#[test]
-fn unpacking_is_the_scalar_code_at_every_level() {
-    type Parts = (Vec<u8>, Vec<f32>, Vec<f32>);
-    struct Both<'a, T>(&'a [u8], std::marker::PhantomData<T>);
-    impl<T: types::CpuCode> Kernel for Both<'_, T> {
-        type Output = [Parts; 2];
-        #[inline(always)]
-        unsafe fn run<L: Level>(self) -> Self::Output {
-            let empty = || (vec![0; T::LEN], vec![0.0; 16], vec![0.0; 16]);
-            let [mut got, mut want] = [empty(), empty()];
-            // SAFETY: `run` is called with the features of `L`; the buffers fit any type.
-            unsafe { L::unpack::<T>(self.0, &mut got.0, &mut got.1, &mut got.2) };
-            T::unpack_block(self.0, &mut want.0, &mut want.1, &mut want.2);
-            [got, want]
-        }
-    }
-    struct Visit<'a>(&'a [u8], Isa);
-    impl types::TypeVisitor for Visit<'_> {
-        type Output = ();
-        fn float<T: types::CpuType>(self) {}
-        fn code<T: types::CpuCode>(self) {
-            for block in self.0.chunks_exact(T::BYTES) {
-                // SAFETY: `levels` lists available ones.
-                let [got, want] = unsafe { self.1.run(Both::<T>(block, std::marker::PhantomData)) };
-                assert_eq!(got, want, "{} {:?}", T::TYPE, self.1);
-            }
-        }
-    }
-    for &ty in blocks::IMPLEMENTED {
-        for isa in levels() {
-            types::visit(ty, "test", Visit(&random_blocks(ty, 20, 3), isa)).unwrap();
         }
     }
 }

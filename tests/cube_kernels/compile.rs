@@ -1,0 +1,138 @@
+//! Every kernel, also those of other devices than the one at hand, through the shader compilers.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use burn_gguf_kernels::cube::inventory;
+use cubecl::{Compiler, WgpuCompilationOptions, client::Client, ir::features::Plane};
+
+/// Properties of the device at hand with plane operations added, so that those kernels are listed as on a GPU.
+fn kernels(client: &Client) -> Vec<burn_gguf_kernels::cube::KernelEntry> {
+    let mut properties = client.properties().clone();
+    properties.features.plane.insert(Plane::Ops);
+    let placeholder = client.empty(4);
+    inventory(
+        &Arc::new(properties),
+        &client.target_properties_shared(),
+        &placeholder,
+    )
+}
+
+#[test]
+#[cfg(feature = "vulkan")]
+fn every_kernel_becomes_valid_spirv() {
+    let Some(client) = super::client() else {
+        return;
+    };
+    let mut options = WgpuCompilationOptions::default();
+    options.supports_vulkan_compiler = true;
+    options.vulkan.supports_explicit_smem = true;
+    options.vulkan.max_spirv_version = (1, 5);
+    options.vulkan.max_vector_size = 4;
+    options.vulkan.push_constant_size = 128;
+    let entries = kernels(&client);
+    let mut checked = 0;
+    for entry in &entries {
+        let module = cubecl::wgpu::SpirvCompiler
+            .compile(entry.kernel.define(), &options)
+            .unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        let bytes: Vec<u8> = module
+            .assembled_module
+            .iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect();
+        match spirv_val(&bytes) {
+            None => println!("skipped: no spirv-val for {}", entry.name),
+            Some(Ok(())) => checked += 1,
+            Some(Err(log)) => panic!("{}: {log}", entry.name),
+        }
+    }
+    println!(
+        "{} kernels compiled to SPIR-V, {checked} validated, not run",
+        entries.len()
+    );
+}
+
+/// What `spirv-val` of the SPIR-V tools says, if it is installed.
+#[cfg(feature = "vulkan")]
+fn spirv_val(module: &[u8]) -> Option<Result<(), String>> {
+    let mut child = Command::new("spirv-val")
+        .args(["--target-env", "vulkan1.2", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    child.stdin.take().unwrap().write_all(module).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() {
+        return Some(Ok(()));
+    }
+    let log = [output.stdout, output.stderr].concat();
+    Some(Err(String::from_utf8_lossy(&log).into_owned()))
+}
+
+#[test]
+#[cfg(any(feature = "vulkan", feature = "webgpu", feature = "wgpu"))]
+fn every_kernel_becomes_wgsl_that_the_driver_accepts() {
+    use cubecl::{future::block_on, wgpu::wgpu};
+
+    let Some(client) = super::client() else {
+        return;
+    };
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let Ok(adapter) = block_on(instance.request_adapter(&Default::default())) else {
+        println!("skipped: no wgpu adapter");
+        return;
+    };
+    let subgroups = adapter.features() & wgpu::Features::SUBGROUP;
+    let descriptor = wgpu::DeviceDescriptor {
+        required_features: subgroups,
+        required_limits: adapter.limits(),
+        ..Default::default()
+    };
+    let (device, _queue) = block_on(adapter.request_device(&descriptor)).unwrap();
+    let entries = kernels(&client);
+    let (mut accepted, mut skipped) = (0, 0);
+    for entry in &entries {
+        if entry.name.contains("Plane") && subgroups.is_empty() {
+            skipped += 1;
+            continue;
+        }
+        let definition = entry.kernel.define();
+        let name = definition.settings.kernel_name.clone();
+        let source = cubecl::wgpu::WgslCompiler::default()
+            .compile(definition, &WgpuCompilationOptions::default())
+            .unwrap_or_else(|e| panic!("{}: {e}", entry.name))
+            .to_string();
+        let errors = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: None,
+            source: wgpu::ShaderSource::Wgsl(source.as_str().into()),
+        });
+        // The other counts of tokens differ in how often the same code is unrolled, and a driver takes long over each.
+        if !["2 tokens, ", "4 tokens, "]
+            .iter()
+            .any(|part| entry.name.contains(part))
+        {
+            let _ = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: None,
+                layout: None,
+                module: &module,
+                entry_point: None,
+                compilation_options: Default::default(),
+                cache: None,
+            });
+        }
+        if let Some(error) = block_on(errors.pop()) {
+            panic!("{} ({name}): {error}\n{source}", entry.name);
+        }
+        accepted += 1;
+    }
+    println!(
+        "{accepted} kernels accepted as WGSL, not run; skipped: {skipped} that need subgroups"
+    );
+}
