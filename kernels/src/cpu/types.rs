@@ -96,7 +96,7 @@ macro_rules! cpu_types {
 cpu_types! {
     float: F32, F16, BF16;
     code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
-    unpacked: ;
+    unpacked: Q4_1, Q5_1;
 }
 
 impl CpuType for blocks::F32 {}
