@@ -10,8 +10,10 @@ mod bf16;
 mod f16;
 mod f32;
 mod q4_0;
+mod q4_1;
 mod q4_k;
 mod q5_0;
+mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
@@ -23,8 +25,10 @@ pub use bf16::BF16;
 pub use f16::F16;
 pub use f32::F32;
 pub use q4_0::Q4_0;
+pub use q4_1::Q4_1;
 pub use q4_k::Q4K;
 pub use q5_0::Q5_0;
+pub use q5_1::Q5_1;
 pub use q5_k::Q5K;
 pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
@@ -102,7 +106,7 @@ macro_rules! block_types {
 
 block_types! {
     float: F32, F16, BF16;
-    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
+    code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K;
 }
 
 /// The first `N` bytes as an array, so that the indices after it need no checks.

@@ -66,30 +66,37 @@ pub(super) trait TypeVisitor {
 }
 
 macro_rules! cpu_types {
-    (float: $($float:ident),*; code: $($code:ident),*;) => {
-        /// Calls the visitor with the Rust type of `ty`.
-        pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
-            match ty {
-                $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
-                $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
-                _ => Err(CpuError::UnsupportedType { ty, operation }),
-            }
-        }
-
-        $(impl CpuType for blocks::$code {
+    (decode $code:ident) => {
+        impl CpuType for blocks::$code {
             #[inline(always)]
             unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
                 // SAFETY: the caller's promise is the callee's.
                 unsafe { decode_codes::<Self, L>(bytes, out) }
             }
-        })*
+        }
+    };
+    (float: $($float:ident),*; code: $($code:ident),*; unpacked: $($unpacked:ident),*;) => {
+        /// Calls the visitor with the Rust type of `ty`.
+        pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
+            match ty {
+                $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
+                $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
+                $(GgmlType::$unpacked => Ok(visitor.code::<blocks::$unpacked>()),)*
+                _ => Err(CpuError::UnsupportedType { ty, operation }),
+            }
+        }
+
+        $(cpu_types!(decode $code);)*
+        $(cpu_types!(decode $unpacked);)*
+        $(impl CpuCode for blocks::$unpacked {})*
     };
 }
 
-// A type without a file in `gemv/` says so with `impl CpuCode for T {}` there.
+// `code` types have a file in `gemv/`, `unpacked` ones do without.
 cpu_types! {
     float: F32, F16, BF16;
     code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
+    unpacked: Q4_1, Q5_1;
 }
 
 impl CpuType for blocks::F32 {}

@@ -94,31 +94,42 @@ pub(super) unsafe fn dot_unpacked<T: CpuCode, L: Level, const N: usize>(
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
     let (mut codes, mut scales, mut mins) = ([0u8; MAX_BLOCK_LEN], [0.0f32; 16], [0.0f32; 16]);
-    let mut total = [0.0; N];
+    let mut total = [[0.0; 8]; N];
+    let mut total_min = [0.0; N];
     for (index, block) in row.chunks_exact(T::BYTES).enumerate() {
-        T::unpack_block(block, &mut codes, &mut scales, &mut mins);
-        for (total, x) in total.iter_mut().zip(x) {
-            for (sub, codes) in codes[..T::LEN].chunks_exact(T::SUB_LEN).enumerate() {
-                let start = index * T::LEN + sub * T::SUB_LEN;
-                let x_codes = &x.codes[start..start + T::SUB_LEN];
-                let dot: i32 = codes
-                    .iter()
-                    .zip(x_codes)
-                    .map(|(&w, &x)| i32::from(w) * i32::from(x))
-                    .sum();
-                let at = start / T::SUB_LEN;
-                let sum = if T::SUB_LEN == SCALE_LEN {
-                    x.sums[at]
+        // SAFETY: the caller's; one block and buffers for the longest.
+        unsafe { L::unpack::<T>(block, &mut codes, &mut scales, &mut mins) };
+        for (part, codes) in codes[..T::LEN]
+            .as_chunks::<SCALE_LEN>()
+            .0
+            .iter()
+            .enumerate()
+        {
+            let at = index * T::LEN / SCALE_LEN + part;
+            let halves = [0, 16].map(|half| scales[(part * SCALE_LEN + half) / T::SUB_LEN]);
+            for t in 0..N {
+                let x_codes = &x[t].codes.as_chunks::<SCALE_LEN>().0[at];
+                let scales = halves.map(|scale| scale * x[t].scales[at]);
+                // SAFETY: the caller's.
+                total[t] = unsafe { L::add_dot::<T>(codes, x_codes, scales, total[t]) };
+            }
+        }
+        if T::HAS_MIN {
+            let subs = T::LEN / T::SUB_LEN;
+            for t in 0..N {
+                let sums = if T::SUB_LEN == SCALE_LEN {
+                    x[t].sums
                 } else {
-                    x.sums16[at]
+                    x[t].sums16
                 };
-                let dot = x.scales[start / SCALE_LEN] * dot as f32 - T::OFFSET as f32 * sum;
-                *total += scales[sub] * dot;
-                if T::HAS_MIN {
-                    *total -= mins[sub] * sum;
-                }
+                let sums = &sums[index * subs..][..subs];
+                total_min[t] += mins
+                    .iter()
+                    .zip(sums)
+                    .map(|(min, sum)| min * sum)
+                    .sum::<f32>();
             }
         }
     }
-    total
+    std::array::from_fn(|t| total[t].iter().sum::<f32>() - total_min[t])
 }

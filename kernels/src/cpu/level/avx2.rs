@@ -88,6 +88,40 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn add_dot<T: CpuCode>(
+        codes: &[u8; 32],
+        x: &[i8; 32],
+        scales: [f32; 2],
+        total: [f32; 8],
+    ) -> [f32; 8] {
+        // SAFETY: the arrays are whole registers.
+        unsafe {
+            let (codes, x) = (
+                _mm256_loadu_si256(codes.as_ptr().cast()),
+                _mm256_loadu_si256(x.as_ptr().cast()),
+            );
+            let pairs = if T::CODE_BITS == 8 {
+                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+                _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+            } else {
+                // The difference fits 16 bits, whatever the two wrap to.
+                let offset = _mm256_maddubs_epi16(_mm256_set1_epi8(T::OFFSET as i8), x);
+                _mm256_sub_epi16(_mm256_maddubs_epi16(codes, x), offset)
+            };
+            let dots = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            let scale = _mm256_set_m128(_mm_set1_ps(scales[1]), _mm_set1_ps(scales[0]));
+            let mut out = [0.0; 8];
+            let sums = _mm256_fmadd_ps(
+                _mm256_cvtepi32_ps(dots),
+                scale,
+                _mm256_loadu_ps(total.as_ptr()),
+            );
+            _mm256_storeu_ps(out.as_mut_ptr(), sums);
+            out
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: the caller says that both have 8 rows of 8 words.
         unsafe {

@@ -76,6 +76,37 @@ impl Level for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn add_dot<T: CpuCode>(
+        codes: &[u8; 32],
+        x: &[i8; 32],
+        scales: [f32; 2],
+        total: [f32; 8],
+    ) -> [f32; 8] {
+        // SAFETY: the arrays are whole registers.
+        unsafe {
+            let (codes, x) = (
+                _mm256_loadu_si256(codes.as_ptr().cast()),
+                _mm256_loadu_si256(x.as_ptr().cast()),
+            );
+            let offset = _mm256_set1_epi8(T::OFFSET as u8 as i8);
+            let zero = _mm256_setzero_si256();
+            let dots = _mm256_sub_epi32(
+                _mm256_dpbusd_epi32(zero, codes, x),
+                _mm256_dpbusd_epi32(zero, offset, x),
+            );
+            let scale = _mm256_set_m128(_mm_set1_ps(scales[1]), _mm_set1_ps(scales[0]));
+            let mut out = [0.0; 8];
+            let sums = _mm256_fmadd_ps(
+                _mm256_cvtepi32_ps(dots),
+                scale,
+                _mm256_loadu_ps(total.as_ptr()),
+            );
+            _mm256_storeu_ps(out.as_mut_ptr(), sums);
+            out
+        }
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         // SAFETY: this level's features include those of the callee.
         unsafe { super::Avx2::transpose(from, from_step, to, to_step) }

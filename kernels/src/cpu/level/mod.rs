@@ -105,6 +105,18 @@ pub(super) trait Level: Copy + 'static {
     /// `codes` and `out` must have the same length, a multiple of 16.
     unsafe fn scale_codes<T: CpuCode>(codes: &[u8], scale: f32, min: f32, out: &mut [f32]);
 
+    /// Adds to `total` the products of 32 codes, less `OFFSET`, and 32 activations, summed by 4 neighbours and scaled:
+    /// the first 16 by `scales[0]`, the others by `scales[1]`.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn add_dot<T: CpuCode>(
+        codes: &[u8; 32],
+        x: &[i8; 32],
+        scales: [f32; 2],
+        total: [f32; 8],
+    ) -> [f32; 8];
+
     /// Transposes 8 x 8 words: word `j` of row `i` of `from` becomes word `i` of row `j` of `to`.
     ///
     /// # Safety

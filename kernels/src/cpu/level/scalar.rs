@@ -44,6 +44,24 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn add_dot<T: CpuCode>(
+        codes: &[u8; 32],
+        x: &[i8; 32],
+        scales: [f32; 2],
+        total: [f32; 8],
+    ) -> [f32; 8] {
+        std::array::from_fn(|lane| {
+            let fours = codes[4 * lane..4 * lane + 4]
+                .iter()
+                .zip(&x[4 * lane..4 * lane + 4]);
+            let dot: i32 = fours
+                .map(|(&code, &x)| (i32::from(code) - T::OFFSET) * i32::from(x))
+                .sum();
+            total[lane] + scales[lane / 4] * dot as f32
+        })
+    }
+
+    #[inline(always)]
     unsafe fn transpose(from: *const u32, from_step: usize, to: *mut u32, to_step: usize) {
         for i in 0..8 {
             for j in 0..8 {

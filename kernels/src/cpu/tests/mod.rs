@@ -74,7 +74,7 @@ fn random_blocks(ty: GgmlType, count: usize, seed: u64) -> Vec<u8> {
                 .collect();
         }
         GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-        GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
         GgmlType::Q6K => &[208],
         _ => panic!("say where {ty} keeps its scales"),
     };

@@ -1,0 +1,51 @@
+//! `Q5_1`: 32 values of 5 bits, a scale and a minimum, 24 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..4 | `m` | minimum, `f16` |
+//! | 4..8 | `qh` | `u32`; bit `i` is bit 4 of value `i` |
+//! | 8..24 | `qs` | bits 0..4: value `i` in the low nibble of byte `i`, value `i + 16` in its high nibble, `i < 16` |
+//!
+//! `value = d * q + m`
+
+use super::q4_0::unpack_nibbles;
+use super::q5_0::add_fifth_bit;
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q5_1`.
+pub struct Q5_1;
+
+const LEN: usize = 32;
+const BYTES: usize = 2 + 2 + 4 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::Q5_1.block_bytes() && LEN == GgmlType::Q5_1.block_len());
+
+impl BlockType for Q5_1 {
+    const TYPE: GgmlType = GgmlType::Q5_1;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scale, mut min) = ([0; LEN], [0.0], [0.0]);
+        Self::unpack_block(block, &mut codes, &mut scale, &mut min);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = scale[0] * f32::from(code) - min[0];
+        }
+    }
+}
+
+impl CodeBlock for Q5_1 {
+    const CODE_BITS: u32 = 5;
+    const OFFSET: i32 = 0;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[0] = read_f16(block);
+        mins[0] = -read_f16(&block[2..]);
+        unpack_nibbles(&block[8..], codes);
+        add_fifth_bit(&block[4..], codes);
+    }
+}
