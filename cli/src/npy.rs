@@ -60,7 +60,7 @@ pub fn read_ints(path: &Path) -> Result<Vec<i64>, Error> {
 
 fn parse_ints(bytes: &[u8]) -> Option<Vec<i64>> {
     let rest = bytes.strip_prefix(b"\x93NUMPY")?;
-    let (header_len, header_at) = match rest.first()? {
+    let (header_len, header_at): (usize, usize) = match rest.first()? {
         1 => (u16::from_le_bytes(rest.get(2..4)?.try_into().ok()?) as usize, 4),
         2 | 3 => (
             u32::from_le_bytes(rest.get(2..6)?.try_into().ok()?) as usize,

@@ -43,8 +43,8 @@ pub enum ModelError {
         reason: String,
     },
     /// The tokenizer cannot be built.
-    #[error(transparent)]
-    Tokenizer(#[from] crate::tokenizer::TokenizerError),
+    #[error("{0}")]
+    Tokenizer(std::sync::Arc<crate::tokenizer::TokenizerError>),
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,

@@ -288,9 +288,9 @@ impl ModuleMapper for GgufApplier<'_> {
             match self.staged.take() {
                 None => param,
                 Some(tensor) => {
-                    let words = tensor.words().clone();
-                    let len = words.dims()[0];
-                    param.transform_for_load(words.reshape([len; D]), id)
+                    // Not a reshape: NdArray's would copy the blocks out of the file's map.
+                    let words = Tensor::from_dispatch(tensor.words().clone().into_dispatch());
+                    param.transform_for_load(words, id)
                 }
             }
         }

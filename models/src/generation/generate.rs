@@ -54,7 +54,7 @@ pub struct Generation<'m> {
     session: Session<'m>,
     sampler: Sampler,
     stop: StopChecker,
-    decoder: DecodeStream<'m>,
+    decoder: DecodeStream<&'m Tokenizer>,
     // Logits to choose from, or the token to read first.
     logits: Option<Vec<f32>>,
     pending: Option<u32>,
