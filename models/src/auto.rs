@@ -53,7 +53,9 @@ impl AutoModel {
         let (tokenizer, loaded) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| Tokenizer::from_metadata(gguf.metadata()));
             let loaded = (family.load)(&gguf, device, options);
-            let tokenizer = tokenizer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            let tokenizer = tokenizer
+                .join()
+                .unwrap_or_else(|e| std::panic::resume_unwind(e));
             (tokenizer, loaded)
         });
         let (model, report) = loaded?;
@@ -91,7 +93,10 @@ impl AutoModel {
     /// If the file has none, it does not compile, or there is no tokenizer.
     pub fn chat_template(&self) -> Result<ChatTemplate, GenerateError> {
         let tokenizer = self.tokenizer()?;
-        Ok(ChatTemplate::from_metadata(self.gguf.metadata(), tokenizer)?)
+        Ok(ChatTemplate::from_metadata(
+            self.gguf.metadata(),
+            tokenizer,
+        )?)
     }
 
     /// A conversation as the tokens of a prompt, through the file's chat template.
@@ -117,7 +122,12 @@ impl AutoModel {
         prompt: &[u32],
         options: GenerateOptions,
     ) -> Result<Generation<'_>, GenerateError> {
-        Generation::start(self.session(&options.session), self.tokenizer()?, prompt, &options)
+        Generation::start(
+            self.session(&options.session),
+            self.tokenizer()?,
+            prompt,
+            &options,
+        )
     }
 
     /// What the load left over.

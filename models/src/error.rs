@@ -57,7 +57,9 @@ pub enum ModelError {
         vocab: usize,
     },
     /// The context is full.
-    #[error("{tokens} tokens after the {used} in the context exceed its {limit}; raise the context or shorten the prompt")]
+    #[error(
+        "{tokens} tokens after the {used} in the context exceed its {limit}; raise the context or shorten the prompt"
+    )]
     ContextFull {
         /// Tokens to add.
         tokens: usize,

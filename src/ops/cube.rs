@@ -77,7 +77,12 @@ impl GgmlOps for CubeBackend {
         let layout = weight.layout;
         let (dtype, shape) = (x.dtype(), x.shape());
         let x = into_contiguous(to_f32::<Self>(x));
-        let y = cube::linear(&x.client, &matrix(&weight), x.handle.clone(), input_rows(&shape));
+        let y = cube::linear(
+            &x.client,
+            &matrix(&weight),
+            x.handle.clone(),
+            input_rows(&shape),
+        );
         let y = tensor(
             &weight.words,
             checked(y, &layout),

@@ -70,7 +70,11 @@ impl DecoderConfig {
             .filter(|&n| n > 0)
             .ok_or_else(|| keys.invalid("block_count", blocks, "no layer is left to run"))?;
         if blocks > gguf.tensors().len() {
-            return Err(keys.invalid("block_count", blocks, "the file has fewer tensors than that"));
+            return Err(keys.invalid(
+                "block_count",
+                blocks,
+                "the file has fewer tensors than that",
+            ));
         }
         let per_layer = |key: &str| -> Result<Vec<usize>, ModelError> {
             let mut values: Vec<usize> = keys.per_layer(key, blocks)?;
@@ -84,9 +88,9 @@ impl DecoderConfig {
         } else {
             heads.clone()
         };
-        if let Some(layer) = (0..layers).find(|&i| {
-            kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i])
-        }) {
+        if let Some(layer) = (0..layers)
+            .find(|&i| kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i]))
+        {
             return Err(keys.invalid(
                 "attention.head_count_kv",
                 kv_heads[layer],

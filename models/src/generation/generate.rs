@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use super::{
-    GenerationStats, Sampler, SamplingError, SamplingParams, StopChecker, StopReason,
-};
+use super::{GenerationStats, Sampler, SamplingError, SamplingParams, StopChecker, StopReason};
 use crate::error::ModelError;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{DecodeStream, Tokenizer, TokenizerError};
