@@ -38,15 +38,19 @@ impl Backend {
         }
     }
 
+    /// The family's name, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flex => "flex",
+            Self::NdArray => "ndarray",
+            Self::Cube => "CubeCL",
+        }
+    }
+
     /// Whether tensors live in host memory, so that a file's map can be their storage.
     pub const fn is_cpu(self) -> bool {
         matches!(self, Self::Flex | Self::NdArray)
     }
-}
-
-/// Checks that `device` can hold GGML tensors.
-pub(crate) fn ensure_supported(device: &Device) -> Result<(), TensorError> {
-    Backend::of(device).map(|_| ())
 }
 
 /// A device name that cannot be used.

@@ -19,11 +19,13 @@ pub enum TensorError {
         /// The removed type.
         ggml_type: GgmlType,
     },
-    /// The type has no kernels here yet.
-    #[error("type {ggml_type} cannot be computed yet; supported: {supported}")]
+    /// The device has no kernels for the type yet.
+    #[error("type {ggml_type} cannot be computed on {device} devices yet; supported: {supported}")]
     UnsupportedType {
         /// The type.
         ggml_type: GgmlType,
+        /// The backend family.
+        device: &'static str,
         /// The types that can be computed, comma separated.
         supported: String,
     },

@@ -1,7 +1,7 @@
 //! The block-quantized tensor on a burn device.
 
 use burn::backend::tensor::IntTensor;
-use burn::backend::{Backend, Dispatch, ExtensionType};
+use burn::backend::{Dispatch, ExtensionType};
 use burn::tensor::{
     AllocationProperty, Bytes, DType, Device, FloatDType, Int, Shape, Tensor, TensorData,
 };
@@ -9,7 +9,7 @@ use burn_gguf_kernels::blocks::IMPLEMENTED;
 use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::cpu::Arithmetic;
 
-use crate::device::ensure_supported;
+use crate::device::Backend;
 use crate::error::{LoadError, TensorError};
 use crate::gguf::TensorInfo;
 use crate::layout::GgmlLayout;
@@ -18,7 +18,7 @@ use crate::ops::GgmlOps;
 /// The backend form of a [`GgmlTensor`]: GGML blocks as u32 words plus their layout.
 #[derive(Debug, Clone, ExtensionType)]
 #[extension_type(fusion: cfg(feature = "fusion"))]
-pub struct GgmlPrimitive<B: Backend> {
+pub struct GgmlPrimitive<B: burn::backend::Backend> {
     /// The blocks, little endian, `[layout.word_len()]` of dtype U32.
     pub words: IntTensor<B>,
     /// Type and shape.
@@ -49,8 +49,7 @@ impl GgmlTensor {
         blocks: bytes::Bytes,
         device: &Device,
     ) -> Result<Self, TensorError> {
-        ensure_supported(device)?;
-        ensure_computable(layout.ggml_type())?;
+        ensure_computable(layout.ggml_type(), Backend::of(device)?)?;
         if blocks.len() < layout.byte_len() {
             return Err(TensorError::ByteLength {
                 ggml_type: layout.ggml_type(),
@@ -120,9 +119,9 @@ impl GgmlTensor {
     /// Moves the blocks to another device.
     ///
     /// # Errors
-    /// If `device` has no GGML operations.
+    /// If `device` has no GGML operations, or none for this type.
     pub fn to_device(self, device: &Device) -> Result<Self, TensorError> {
-        ensure_supported(device)?;
+        ensure_computable(self.layout.ggml_type(), Backend::of(device)?)?;
         Ok(Self {
             words: self.words.to_device(device),
             layout: self.layout,
@@ -249,25 +248,30 @@ pub(crate) fn layout_of(ggml_type: GgmlType, ne: &[u64]) -> Result<GgmlLayout, T
     }
 }
 
-/// Whether kernels exist for `ggml_type`.
-pub(crate) fn ensure_computable(ggml_type: GgmlType) -> Result<(), TensorError> {
+/// Whether `backend` has kernels for `ggml_type`.
+pub(crate) fn ensure_computable(ggml_type: GgmlType, backend: Backend) -> Result<(), TensorError> {
     if ggml_type.is_removed() {
         return Err(TensorError::RemovedType { ggml_type });
     }
-    if IMPLEMENTED.contains(&ggml_type) {
+    let types = computable_types(backend);
+    if types.contains(&ggml_type) {
         return Ok(());
     }
-    let supported: Vec<_> = computable_types().map(GgmlType::name).collect();
+    let supported: Vec<_> = types.iter().map(|ty| ty.name()).collect();
     Err(TensorError::UnsupportedType {
         ggml_type,
+        device: backend.name(),
         supported: supported.join(", "),
     })
 }
 
-/// The types that can be computed, in id order.
-pub fn computable_types() -> impl Iterator<Item = GgmlType> {
-    GgmlType::ALL
-        .iter()
-        .copied()
-        .filter(|ty| IMPLEMENTED.contains(ty))
+/// The types `backend` has kernels for.
+pub fn computable_types(backend: Backend) -> &'static [GgmlType] {
+    match backend {
+        Backend::Flex | Backend::NdArray => IMPLEMENTED,
+        #[cfg(feature = "cube")]
+        Backend::Cube => &burn_gguf_kernels::cube::DEVICE_TYPES,
+        #[cfg(not(feature = "cube"))]
+        Backend::Cube => &[],
+    }
 }

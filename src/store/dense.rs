@@ -5,6 +5,7 @@ use burn_gguf_kernels::{GgmlType, cpu};
 use burn_store::burn_pack::{Error as PackError, Tensor as PackTensor};
 use half::{bf16, f16};
 
+use crate::device::Backend;
 use crate::error::TensorError;
 use crate::gguf::TensorInfo;
 use crate::layout::GgmlLayout;
@@ -59,7 +60,8 @@ fn values(info: &TensorInfo) -> Result<Bytes, Box<dyn std::error::Error>> {
 
 /// All values of blocks of a computable type.
 pub(crate) fn dequantize(ggml_type: GgmlType, blocks: &[u8]) -> Result<Vec<f32>, TensorError> {
-    ensure_computable(ggml_type)?;
+    // Dequantized on the host, whatever device the values go to.
+    ensure_computable(ggml_type, Backend::Flex)?;
     let count = blocks.len() / ggml_type.block_bytes() * ggml_type.block_len();
     let mut out = vec![0f32; count];
     cpu::dequantize(ggml_type, blocks, &mut out).map_err(|_| TensorError::ByteLength {

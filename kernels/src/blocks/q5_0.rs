@@ -27,8 +27,8 @@ pub(super) fn add_fifth_bit(qh: &[u8], codes: &mut [u8]) {
         .zip(codes[..LEN].as_chunks_mut::<8>().0)
     {
         // Bit `j` alone in byte `j`; any but zero carries into bit 7, which then moves to bit 4.
-        let bits = u64::from(byte) * 0x0101_0101_0101_0101 & 0x8040_2010_0804_0201;
-        let fifth = bits + 0x7f7f_7f7f_7f7f_7f7f >> 3 & 0x1010_1010_1010_1010;
+        let bits = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+        let fifth = ((bits + 0x7f7f_7f7f_7f7f_7f7f) >> 3) & 0x1010_1010_1010_1010;
         *codes = (u64::from_le_bytes(*codes) | fifth).to_le_bytes();
     }
 }

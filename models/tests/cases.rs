@@ -1,0 +1,249 @@
+//! Tiny models of each family against llama.cpp, on every device.
+//!
+//! `BURN_GGUF_DEVICES=flex,vulkan` picks the devices; without it every one compiled in runs, and those that this
+//! machine lacks are named as skipped.
+
+mod common;
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use burn_gguf::Arithmetic;
+use burn_gguf_models::layers::CacheDtype;
+use burn_gguf_models::{AutoModel, ModelError, SessionOptions};
+use common::{Npy, argmax, case, chunked, devices, load, nmse, say};
+
+/// File and outputs: what every device must reproduce with `Exact`.
+const EXACT: &[(&str, &str)] = &[
+    ("qwen2/model-bf16.gguf", "qwen2/text"),
+    ("qwen3/model-f32.gguf", "qwen3/text"),
+    ("gemma3/model-bf16.gguf", "gemma3/text"),
+    ("qwen3/model-q4_k_m.gguf", "qwen3/text-q4_k_m"),
+    ("qwen3/model-q4_0.gguf", "qwen3/text-q4_0"),
+    ("qwen3/model-q8_0.gguf", "qwen3/text-q8_0"),
+    ("qwen3/model-q6_k.gguf", "qwen3/text-q6_k"),
+];
+
+/// Above the rounding of f32 sums in another order (1e-12), far below any wrong detail (1e-4 and more).
+const NMSE: f64 = 1e-6;
+
+struct Expected {
+    tokens: Vec<u32>,
+    logits: Vec<f32>,
+    decode_tokens: Vec<u32>,
+    decode_logits: Vec<f32>,
+}
+
+impl Expected {
+    fn read(dir: &Path) -> Self {
+        let npy = |name: &str| Npy::read(&dir.join(name));
+        Self {
+            tokens: npy("tokens.npy").ids(),
+            logits: npy("logits.npy").floats(),
+            decode_tokens: npy("decode_tokens.npy").ids(),
+            decode_logits: npy("decode_logits.npy").floats(),
+        }
+    }
+}
+
+/// The greedy tokens after `last` and the logits after each.
+fn decode(
+    session: &mut burn_gguf_models::Session<'_>,
+    last: &[f32],
+    steps: usize,
+) -> (Vec<u32>, Vec<f32>) {
+    let (mut tokens, mut all) = (Vec::new(), Vec::new());
+    let mut token = argmax(last);
+    for _ in 0..steps {
+        tokens.push(token);
+        let logits = session.feed(&[token]).unwrap();
+        token = argmax(&logits);
+        all.extend(logits);
+    }
+    (tokens, all)
+}
+
+fn each_case(run: impl Fn(&str, &Path, &Expected)) {
+    for (file, dir) in EXACT {
+        if let (Some(path), Some(dir)) = (case(file), case(dir)) {
+            run(file, &path, &Expected::read(&dir));
+        }
+    }
+}
+
+fn each_device(run: impl Fn(&str, &Device)) {
+    let devices = devices();
+    assert!(!devices.is_empty(), "no device to run on");
+    for (name, device) in &devices {
+        run(name, device);
+    }
+}
+
+#[test]
+fn exact_logits_and_greedy_tokens_are_llama_cpps() {
+    each_case(|file, path, want| {
+        each_device(|device_name, device| {
+            let model = load(path, device, Arithmetic::Exact).unwrap();
+            let mut session = model.session(&SessionOptions::default());
+            let logits = session.feed_all(&want.tokens).unwrap();
+            let prompt = nmse(&logits, &want.logits);
+            let last = &logits[logits.len() - model.model().vocab_size()..];
+            let (tokens, after) = decode(&mut session, last, want.decode_tokens.len());
+            assert_eq!(tokens, want.decode_tokens, "{file} on {device_name}");
+            let steps = nmse(&after, &want.decode_logits);
+            say(&format!(
+                "{file} exact on {device_name}: NMSE {prompt:.1e}, decoding {steps:.1e}"
+            ));
+            assert!(prompt <= NMSE && steps <= NMSE, "{file} on {device_name}");
+            assert!(
+                model.report().unused.is_empty(),
+                "{file}: unused {:?}",
+                model.report().unused
+            );
+        });
+    });
+}
+
+#[test]
+fn chunks_do_not_change_the_logits() {
+    each_case(|file, path, want| {
+        each_device(|device_name, device| {
+            // A software GPU takes long for one token at a time; the families differ in nothing that chunks touch
+            // but the window, which Gemma has.
+            let slow = device_name.contains("vulkan") && !file.starts_with("gemma3");
+            if slow {
+                return say(&format!(
+                    "skipped: chunks of {file} on {device_name}: slow in software, gemma3 covers them"
+                ));
+            }
+            let model = load(path, device, Arithmetic::Exact).unwrap();
+            for chunk in [1, 7, 32, usize::MAX] {
+                let logits = model
+                    .session(&chunked(chunk))
+                    .feed_all(&want.tokens)
+                    .unwrap();
+                let e = nmse(&logits, &want.logits);
+                assert!(
+                    e <= NMSE,
+                    "{file} on {device_name} in chunks of {chunk}: NMSE {e:.1e}"
+                );
+                let last = model.session(&chunked(chunk)).feed(&want.tokens).unwrap();
+                let expected = &want.logits[want.logits.len() - last.len()..];
+                let e = nmse(&last, expected);
+                assert!(
+                    e <= NMSE,
+                    "{file} on {device_name}, last logits in chunks of {chunk}: NMSE {e:.1e}"
+                );
+            }
+        });
+    });
+}
+
+#[test]
+fn a_session_cut_back_goes_on_as_if_the_rest_had_never_been_read() {
+    each_case(|file, path, want| {
+        let device = Device::flex();
+        let model = load(path, &device, Arithmetic::Exact).unwrap();
+        let mut session = model.session(&SessionOptions::default());
+        session.feed(&want.tokens[..10]).unwrap();
+        session.feed(&[5, 6, 7, 8]).unwrap();
+        session.cache_mut().truncate(10);
+        assert_eq!(session.cache().len(), 10);
+        let logits = session.feed_all(&want.tokens[10..]).unwrap();
+        let e = nmse(&logits, &want.logits[10 * model.model().vocab_size()..]);
+        assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
+    });
+}
+
+#[test]
+fn a_half_precision_cache_stays_close() {
+    each_case(|file, path, want| {
+        let model = load(path, &Device::flex(), Arithmetic::Exact).unwrap();
+        let options = SessionOptions {
+            cache_dtype: CacheDtype::F16,
+            ..SessionOptions::default()
+        };
+        let e = nmse(
+            &model.session(&options).feed_all(&want.tokens).unwrap(),
+            &want.logits,
+        );
+        // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 at most before attention averages them.
+        assert!(e <= 1e-6 && e > 0.0, "{file}: NMSE {e:.1e}");
+    });
+}
+
+/// Both arithmetics of a quantized file against the exact outputs; llama.cpp's own run on the blocks is the bar.
+#[test]
+fn fast_is_at_least_as_close_as_llama_cpp_on_the_blocks() {
+    let mut compared = 0;
+    for ty in ["q4_0", "q8_0", "q6_k", "q4_k_m"] {
+        let file = format!("qwen3/model-{ty}.gguf");
+        let (Some(path), Some(dir)) = (case(&file), case(&format!("qwen3/text-{ty}"))) else {
+            continue;
+        };
+        let want = Expected::read(&dir);
+        let native = nmse(
+            &Npy::read(&dir.join("native_logits.npy")).floats(),
+            &want.logits,
+        );
+        each_device(|device_name, device| {
+            let model = load(&path, device, Arithmetic::Fast).unwrap();
+            let e = nmse(
+                &model
+                    .session(&SessionOptions::default())
+                    .feed_all(&want.tokens)
+                    .unwrap(),
+                &want.logits,
+            );
+            say(&format!(
+                "{file} fast on {device_name}: NMSE {e:.2e}, llama.cpp {native:.2e}"
+            ));
+            assert!(
+                e <= native,
+                "{file} on {device_name}: NMSE {e:.2e} is over llama.cpp's {native:.2e}"
+            );
+        });
+        compared += 1;
+    }
+    assert!(compared > 0, "the q4_k_m fixture is in the repository");
+}
+
+#[test]
+fn a_type_without_kernels_is_refused_by_name() {
+    let Some(path) = case("qwen3/model-iq4_xs.gguf") else {
+        return;
+    };
+    let error = load(&path, &Device::flex(), Arithmetic::Fast)
+        .err()
+        .expect("IQ4_XS has no kernels yet");
+    assert!(matches!(error, ModelError::Store { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("IQ4_XS") && text.contains("supported: F32") && text.contains("blk.0."),
+        "{text}"
+    );
+}
+
+#[test]
+fn dense_profile_gives_the_exact_logits() {
+    use burn::tensor::FloatDType;
+    use burn_gguf::gguf::Gguf;
+    use burn_gguf::store::LoadProfile;
+    use burn_gguf_models::LoadOptions;
+    each_case(|file, path, want| {
+        let options = LoadOptions {
+            arithmetic: Arithmetic::Exact,
+            profile: LoadProfile::Dense(FloatDType::F32),
+            progress: None,
+        };
+        let model = AutoModel::load(Gguf::open(path).unwrap(), &Device::flex(), options).unwrap();
+        let e = nmse(
+            &model
+                .session(&SessionOptions::default())
+                .feed_all(&want.tokens)
+                .unwrap(),
+            &want.logits,
+        );
+        assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
+    });
+}
