@@ -6,7 +6,7 @@ use burn_gguf::nn::functional;
 use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
 use burn_gguf_kernels::cpu::RopePairing;
 use burn_gguf_kernels::cube::{self, FloatKind, GluKind, Reduction, RopeShape};
-use cubecl::Runtime;
+use cubecl::prelude::Runtime;
 use cubecl::client::Client;
 use cubecl::ir::features::Plane;
 use cubecl::server::Handle;
