@@ -99,7 +99,11 @@ const NAMES: &[&str] = &[
 
 /// Names of the devices compiled into this build.
 pub fn compiled_devices() -> Vec<&'static str> {
-    NAMES.iter().copied().filter(|name| is_compiled(name)).collect()
+    NAMES
+        .iter()
+        .copied()
+        .filter(|name| is_compiled(name))
+        .collect()
 }
 
 fn is_compiled(name: &str) -> bool {
@@ -224,8 +228,14 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        assert!(matches!(open_device("tpu"), Err(DeviceError::Unknown { .. })));
-        assert!(matches!(open_device("cuda:x"), Err(DeviceError::Index { .. })));
+        assert!(matches!(
+            open_device("tpu"),
+            Err(DeviceError::Unknown { .. })
+        ));
+        assert!(matches!(
+            open_device("cuda:x"),
+            Err(DeviceError::Index { .. })
+        ));
         #[cfg(not(feature = "rocm"))]
         assert!(matches!(
             open_device("rocm"),

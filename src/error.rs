@@ -50,7 +50,9 @@ pub enum TensorError {
         found: usize,
     },
     /// The tensor's number of dimensions has no matrix reading.
-    #[error("a tensor of shape {shape:?} (ne order) is neither a vector, a matrix nor a stack of matrices")]
+    #[error(
+        "a tensor of shape {shape:?} (ne order) is neither a vector, a matrix nor a stack of matrices"
+    )]
     Rank {
         /// The shape, contiguous axis first.
         shape: Vec<u64>,

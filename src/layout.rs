@@ -114,7 +114,9 @@ mod tests {
         assert_eq!(layout.word_len(), 51);
         assert_eq!(layout.num_values(), 192);
         assert_eq!(
-            GgmlLayout::matrix(GgmlType::Q8_0, 1, 32).unwrap().word_len(),
+            GgmlLayout::matrix(GgmlType::Q8_0, 1, 32)
+                .unwrap()
+                .word_len(),
             9
         );
     }

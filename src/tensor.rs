@@ -5,8 +5,8 @@ use burn::backend::{Dispatch, ExtensionType};
 use burn::tensor::{
     AllocationProperty, Bytes, DType, Device, FloatDType, Int, Shape, Tensor, TensorData,
 };
-use burn_gguf_kernels::blocks::IMPLEMENTED;
 use burn_gguf_kernels::GgmlType;
+use burn_gguf_kernels::blocks::IMPLEMENTED;
 use burn_gguf_kernels::cpu::Arithmetic;
 
 use crate::device::Backend;
@@ -236,9 +236,8 @@ impl GgmlTensor {
 
 /// The layout of a GGUF tensor of shape `ne` (contiguous axis first).
 pub(crate) fn layout_of(ggml_type: GgmlType, ne: &[u64]) -> Result<GgmlLayout, TensorError> {
-    let dim = |i: usize| {
-        usize::try_from(ne[i]).map_err(|_| TensorError::Rank { shape: ne.to_vec() })
-    };
+    let dim =
+        |i: usize| usize::try_from(ne[i]).map_err(|_| TensorError::Rank { shape: ne.to_vec() });
     match ne.len() {
         0 => GgmlLayout::matrix(ggml_type, 1, 1),
         1 => GgmlLayout::matrix(ggml_type, 1, dim(0)?),

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
-#[command(name = "burn-gguf", version, about = "Run, inspect and benchmark GGUF models on Burn devices")]
+#[command(
+    name = "burn-gguf",
+    version,
+    about = "Run, inspect and benchmark GGUF models on Burn devices"
+)]
 pub struct Cli {
     /// CPU threads (default: one a core)
     #[arg(short = 't', long, global = true)]

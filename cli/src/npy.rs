@@ -60,15 +60,19 @@ pub fn read_ints(path: &Path) -> Result<Vec<i64>, Error> {
 
 fn parse_ints(bytes: &[u8]) -> Option<Vec<i64>> {
     let rest = bytes.strip_prefix(b"\x93NUMPY")?;
-    let (header_len, header_at) = match rest.first()? {
-        1 => (u16::from_le_bytes(rest.get(2..4)?.try_into().ok()?) as usize, 4),
+    let (header_len, header_at): (usize, usize) = match rest.first()? {
+        1 => (
+            u16::from_le_bytes(rest.get(2..4)?.try_into().ok()?) as usize,
+            4,
+        ),
         2 | 3 => (
             u32::from_le_bytes(rest.get(2..6)?.try_into().ok()?) as usize,
             6,
         ),
         _ => return None,
     };
-    let header = std::str::from_utf8(rest.get(header_at..header_at.checked_add(header_len)?)?).ok()?;
+    let header =
+        std::str::from_utf8(rest.get(header_at..header_at.checked_add(header_len)?)?).ok()?;
     let data = rest.get(header_at + header_len..)?;
     if header.contains("'fortran_order': True") {
         return None;
@@ -76,12 +80,24 @@ fn parse_ints(bytes: &[u8]) -> Option<Vec<i64>> {
     let descr = header.split("'descr':").nth(1)?.split('\'').nth(1)?;
     let ints = |size: usize, read: fn(&[u8]) -> i64| data.chunks_exact(size).map(read).collect();
     match descr {
-        "<i8" => Some(ints(8, |b| i64::from_le_bytes(b.try_into().unwrap_or_default()))),
-        "<u8" => Some(ints(8, |b| i64::from_le_bytes(b.try_into().unwrap_or_default()))),
-        "<i4" => Some(ints(4, |b| i32::from_le_bytes(b.try_into().unwrap_or_default()).into())),
-        "<u4" => Some(ints(4, |b| u32::from_le_bytes(b.try_into().unwrap_or_default()).into())),
-        "<i2" => Some(ints(2, |b| i16::from_le_bytes(b.try_into().unwrap_or_default()).into())),
-        "<u2" => Some(ints(2, |b| u16::from_le_bytes(b.try_into().unwrap_or_default()).into())),
+        "<i8" => Some(ints(8, |b| {
+            i64::from_le_bytes(b.try_into().unwrap_or_default())
+        })),
+        "<u8" => Some(ints(8, |b| {
+            i64::from_le_bytes(b.try_into().unwrap_or_default())
+        })),
+        "<i4" => Some(ints(4, |b| {
+            i32::from_le_bytes(b.try_into().unwrap_or_default()).into()
+        })),
+        "<u4" => Some(ints(4, |b| {
+            u32::from_le_bytes(b.try_into().unwrap_or_default()).into()
+        })),
+        "<i2" => Some(ints(2, |b| {
+            i16::from_le_bytes(b.try_into().unwrap_or_default()).into()
+        })),
+        "<u2" => Some(ints(2, |b| {
+            u16::from_le_bytes(b.try_into().unwrap_or_default()).into()
+        })),
         _ => None,
     }
 }

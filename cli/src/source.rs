@@ -38,10 +38,12 @@ fn download(model: &str) -> Result<PathBuf, Box<dyn std::error::Error + Send + S
         .collect();
     let chosen = match file {
         Some(file) => files.iter().find(|f| **f == file).cloned().ok_or_else(|| {
-            format!("{repo} has no file \"{file}\"; it has: {}", files.join(", "))
+            format!(
+                "{repo} has no file \"{file}\"; it has: {}",
+                files.join(", ")
+            )
         })?,
-        None => default_file(&files)
-            .ok_or_else(|| format!("{repo} has no GGUF file"))?,
+        None => default_file(&files).ok_or_else(|| format!("{repo} has no GGUF file"))?,
     };
     // A split model needs all its shards beside the first.
     let shards = shards(&chosen, &files);
@@ -96,7 +98,9 @@ mod tests {
     #[test]
     fn repositories_are_told_from_paths() {
         assert!(looks_like_repository("Qwen/Qwen3-0.6B-GGUF"));
-        assert!(looks_like_repository("Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0.gguf"));
+        assert!(looks_like_repository(
+            "Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0.gguf"
+        ));
         assert!(!looks_like_repository("./model.gguf"));
         assert!(!looks_like_repository("models/model.gguf"));
         assert!(!looks_like_repository("/models/a/b"));

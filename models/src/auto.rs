@@ -1,24 +1,26 @@
 //! Opening a model by its file alone.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use crate::chat::{Chat, ChatError, ChatTemplate};
+use crate::chat::{Chat, ChatTemplate};
 use crate::error::ModelError;
 use crate::families::{families, family};
 use crate::generation::{GenerateError, GenerateOptions, Generation};
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
 use crate::session::{Session, SessionOptions};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, TokenizerError};
 
 /// A model of any supported architecture, loaded on a device.
 pub struct AutoModel {
     gguf: Gguf,
     model: Box<dyn TextModel>,
-    tokenizer: Tokenizer,
+    // Kept apart from the weights: whoever feeds token ids needs no tokenizer.
+    tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     report: LoadReport,
 }
 
@@ -51,12 +53,14 @@ impl AutoModel {
         let (tokenizer, loaded) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| Tokenizer::from_metadata(gguf.metadata()));
             let loaded = (family.load)(&gguf, device, options);
-            let tokenizer = tokenizer.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            let tokenizer = tokenizer
+                .join()
+                .unwrap_or_else(|e| std::panic::resume_unwind(e));
             (tokenizer, loaded)
         });
         let (model, report) = loaded?;
         Ok(Self {
-            tokenizer: tokenizer?,
+            tokenizer: tokenizer.map_err(Arc::new),
             gguf,
             model,
             report,
@@ -74,16 +78,25 @@ impl AutoModel {
     }
 
     /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+    ///
+    /// # Errors
+    /// If the file's cannot be built; the model runs on token ids all the same.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, ModelError> {
+        self.tokenizer
+            .as_ref()
+            .map_err(|error| ModelError::Tokenizer(error.clone()))
     }
 
     /// The file's chat template.
     ///
     /// # Errors
-    /// If the file has none, or it does not compile.
-    pub fn chat_template(&self) -> Result<ChatTemplate, ChatError> {
-        ChatTemplate::from_metadata(self.gguf.metadata(), &self.tokenizer)
+    /// If the file has none, it does not compile, or there is no tokenizer.
+    pub fn chat_template(&self) -> Result<ChatTemplate, GenerateError> {
+        let tokenizer = self.tokenizer()?;
+        Ok(ChatTemplate::from_metadata(
+            self.gguf.metadata(),
+            tokenizer,
+        )?)
     }
 
     /// A conversation as the tokens of a prompt, through the file's chat template.
@@ -92,7 +105,7 @@ impl AutoModel {
     /// If the template is missing, refuses the conversation, or its text cannot be encoded.
     pub fn chat_prompt(&self, chat: &Chat) -> Result<Vec<u32>, GenerateError> {
         let text = self.chat_template()?.render(chat)?;
-        Ok(self.tokenizer.encode_prompt(text)?)
+        Ok(self.tokenizer()?.encode_prompt(text)?)
     }
 
     /// An empty session.
@@ -109,7 +122,12 @@ impl AutoModel {
         prompt: &[u32],
         options: GenerateOptions,
     ) -> Result<Generation<'_>, GenerateError> {
-        Generation::start(self.session(&options.session), &self.tokenizer, prompt, &options)
+        Generation::start(
+            self.session(&options.session),
+            self.tokenizer()?,
+            prompt,
+            &options,
+        )
     }
 
     /// What the load left over.

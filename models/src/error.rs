@@ -43,8 +43,8 @@ pub enum ModelError {
         reason: String,
     },
     /// The tokenizer cannot be built.
-    #[error(transparent)]
-    Tokenizer(#[from] crate::tokenizer::TokenizerError),
+    #[error("{0}")]
+    Tokenizer(std::sync::Arc<crate::tokenizer::TokenizerError>),
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
@@ -57,7 +57,9 @@ pub enum ModelError {
         vocab: usize,
     },
     /// The context is full.
-    #[error("{tokens} tokens after the {used} in the context exceed its {limit}; raise the context or shorten the prompt")]
+    #[error(
+        "{tokens} tokens after the {used} in the context exceed its {limit}; raise the context or shorten the prompt"
+    )]
     ContextFull {
         /// Tokens to add.
         tokens: usize,

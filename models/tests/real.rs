@@ -154,6 +154,7 @@ fn exact_logits_are_llama_cpps() {
         for prompt in &prompts {
             let ids = model
                 .tokenizer()
+                .unwrap()
                 .encode_prompt(
                     std::fs::read_to_string(
                         shared()

@@ -25,11 +25,7 @@ pub fn rope(x: Tensor<4>, cos: Tensor<2>, sin: Tensor<2>, style: RopeStyle) -> T
 }
 
 /// Gated linear unit: `activation(gate) * up`.
-pub fn glu<const D: usize>(
-    gate: Tensor<D>,
-    up: Tensor<D>,
-    activation: GluActivation,
-) -> Tensor<D> {
+pub fn glu<const D: usize>(gate: Tensor<D>, up: Tensor<D>, activation: GluActivation) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as LayerOps>::layer_glu(
         gate.into_dispatch(),
         up.into_dispatch(),
@@ -59,12 +55,7 @@ pub fn cache_append(cache: Tensor<4>, rows: Tensor<4>, position: usize) -> Tenso
 ///
 /// # Panics
 /// If the heads are not a multiple of the cache's heads, or `params.len` exceeds the capacity or is below `seq`.
-pub fn attention(
-    q: Tensor<4>,
-    k: Tensor<4>,
-    v: Tensor<4>,
-    params: AttentionParams,
-) -> Tensor<4> {
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, params: AttentionParams) -> Tensor<4> {
     let [_, seq, heads, _] = q.dims();
     let [_, kv_heads, capacity, _] = k.dims();
     assert!(

@@ -41,7 +41,10 @@ impl GgmlParam {
                 ParamId::new(),
                 Tensor::from_data(empty, (device, DType::U32)),
             ),
-            layout: Param::initialized(ParamId::new(), layout_tensor(&[-1, 1, rows as i64, cols as i64], device)),
+            layout: Param::initialized(
+                ParamId::new(),
+                layout_tensor(&[-1, 1, rows as i64, cols as i64], device),
+            ),
             loaded: None,
             shape: [rows, cols],
         }

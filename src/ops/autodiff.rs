@@ -53,10 +53,8 @@ impl<B: GgmlOps, C: CheckpointStrategy> GgmlOps for Autodiff<B, C> {
                     let (n, rows) = (input_rows(&x_shape), weight.layout.rows());
                     let dtype = FloatDType::from(grad.dtype());
                     let dense = B::ggml_dequantize(weight, FloatDType::F32);
-                    let grad = B::float_reshape(
-                        super::ggml::to_f32::<B>(grad),
-                        Shape::new([n, rows]),
-                    );
+                    let grad =
+                        B::float_reshape(super::ggml::to_f32::<B>(grad), Shape::new([n, rows]));
                     let dx = B::float_reshape(B::float_matmul(grad, dense), x_shape);
                     B::float_cast(dx, dtype)
                 });

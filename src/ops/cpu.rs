@@ -48,7 +48,11 @@ fn matrix<'a>(layout: &GgmlLayout, words: &'a [u32]) -> Matrix<'a> {
     }
 }
 
-pub(super) fn float<B: Backend>(values: Vec<f32>, shape: Shape, device: &B::Device) -> FloatTensor<B> {
+pub(super) fn float<B: Backend>(
+    values: Vec<f32>,
+    shape: Shape,
+    device: &B::Device,
+) -> FloatTensor<B> {
     B::float_from_data(TensorData::new(values, shape), device)
 }
 
@@ -70,7 +74,10 @@ pub(super) fn dequantize<B: HostBackend>(
             shape,
         ),
         FloatDType::BF16 => TensorData::new(
-            values.iter().map(|&v| bf16::from_f32(v)).collect::<Vec<_>>(),
+            values
+                .iter()
+                .map(|&v| bf16::from_f32(v))
+                .collect::<Vec<_>>(),
             shape,
         ),
         _ => TensorData::new(values, shape),

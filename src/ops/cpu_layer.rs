@@ -1,7 +1,7 @@
 //! The fused layer operations on host slices.
 
-use burn::backend::tensor::FloatTensor;
 use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_gguf_kernels::cpu::{self, KvView, RopePairing, RopeTable, ShapeError};
 
@@ -53,7 +53,9 @@ pub(super) fn rope<B: HostBackend>(
         RopeStyle::Norm => RopePairing::Norm,
     };
     let table = B::with_f32(&cos, |cos| {
-        B::with_f32(&sin, |sin| checked(RopeTable::from_cos_sin(cos, sin, half, pairing)))
+        B::with_f32(&sin, |sin| {
+            checked(RopeTable::from_cos_sin(cos, sin, half, pairing))
+        })
     });
     let mut values = B::into_vec(x);
     for item in values.chunks_mut((seq * heads * dim).max(1)).take(batch) {
@@ -109,7 +111,9 @@ pub(super) fn attention<B: HostBackend>(
     params: AttentionParams,
 ) -> FloatTensor<B> {
     let served = all_f32::<B>(&[&q])
-        && [&k, &v].iter().all(|t| matches!(t.dtype(), DType::F32 | DType::F16));
+        && [&k, &v]
+            .iter()
+            .all(|t| matches!(t.dtype(), DType::F32 | DType::F16));
     if !served {
         return reference::attention::<B>(q, k, v, params);
     }

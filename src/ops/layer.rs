@@ -52,7 +52,11 @@ pub struct AttentionParams {
 pub trait LayerOps: Backend {
     /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
     #[fusion(dtype = x, shape = x)]
-    fn layer_rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self> {
+    fn layer_rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+    ) -> FloatTensor<Self> {
         reference::rms_norm::<Self>(x, weight, eps)
     }
 

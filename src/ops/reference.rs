@@ -109,10 +109,8 @@ pub fn glu<B: Backend>(
         GluActivation::GeluTanh => {
             // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
             let square = B::float_mul(gate.clone(), gate.clone());
-            let poly = B::float_add_scalar(
-                B::float_mul_scalar(square, scalar(0.044715)),
-                scalar(1.0),
-            );
+            let poly =
+                B::float_add_scalar(B::float_mul_scalar(square, scalar(0.044715)), scalar(1.0));
             let inner = B::float_mul_scalar(
                 B::float_mul(gate.clone(), poly),
                 scalar((2.0 / core::f32::consts::PI).sqrt()),
@@ -204,9 +202,7 @@ fn mask(seq: usize, len: usize, params: AttentionParams) -> Option<TensorData> {
     let visible = |query: usize, key: usize| {
         let position = first + query;
         let causal = !params.causal || key <= position;
-        let near = params
-            .window
-            .is_none_or(|window| key + window > position);
+        let near = params.window.is_none_or(|window| key + window > position);
         causal && near
     };
     let all_visible = (!params.causal || seq == 1) && params.window.is_none_or(|w| w >= len);
@@ -214,9 +210,7 @@ fn mask(seq: usize, len: usize, params: AttentionParams) -> Option<TensorData> {
         return None;
     }
     let values: Vec<f32> = (0..seq)
-        .flat_map(|query| {
-            (0..len).map(move |key| if visible(query, key) { 0.0 } else { HIDDEN })
-        })
+        .flat_map(|query| (0..len).map(move |key| if visible(query, key) { 0.0 } else { HIDDEN }))
         .collect();
     Some(TensorData::new(values, [seq, len]))
 }

@@ -26,7 +26,12 @@ pub(super) fn load<M: ModuleSnapshot>(
     let filter = (!store.filter.is_empty()).then(|| store.filter.clone());
     let gguf = store.source()?.clone();
     let mut mapper = GgufApplier {
-        dense: Applier::new(dense, filter.clone(), Some(store.from_adapter.clone_box()), false),
+        dense: Applier::new(
+            dense,
+            filter.clone(),
+            Some(store.from_adapter.clone_box()),
+            false,
+        ),
         names: &store.names,
         files: gguf
             .tensors()
@@ -186,17 +191,15 @@ impl GgufApplier<'_> {
                 Some(tensor)
             }
             Err(message) => {
-                self.packed.errors.push(ApplyError::LoadError { path, message });
+                self.packed
+                    .errors
+                    .push(ApplyError::LoadError { path, message });
                 None
             }
         }
     }
 
-    fn read(
-        &self,
-        info: &TensorInfo,
-        device: &burn::tensor::Device,
-    ) -> Result<GgmlTensor, String> {
+    fn read(&self, info: &TensorInfo, device: &burn::tensor::Device) -> Result<GgmlTensor, String> {
         let result = match self.profile {
             LoadProfile::Packed => GgmlTensor::from_gguf(info, device).map_err(|e| e.to_string()),
             LoadProfile::Dense(dtype) => info
@@ -277,10 +280,8 @@ impl ModuleMapper for GgufApplier<'_> {
                 Some(tensor) => {
                     let values = layout_values(tensor.layout()).map(|v| v as i32);
                     let data = TensorData::new(values.to_vec(), [4]);
-                    let values = Tensor::<1, Int>::from_data(
-                        data,
-                        (&device, burn::tensor::DType::I32),
-                    );
+                    let values =
+                        Tensor::<1, Int>::from_data(data, (&device, burn::tensor::DType::I32));
                     param.transform_for_load(values.reshape([4; D]), id)
                 }
             }
@@ -288,15 +289,18 @@ impl ModuleMapper for GgufApplier<'_> {
             match self.staged.take() {
                 None => param,
                 Some(tensor) => {
-                    let words = tensor.words().clone();
-                    let len = words.dims()[0];
-                    param.transform_for_load(words.reshape([len; D]), id)
+                    // Not a reshape: NdArray's would copy the blocks out of the file's map.
+                    let words = Tensor::from_dispatch(tensor.words().clone().into_dispatch());
+                    param.transform_for_load(words, id)
                 }
             }
         }
     }
 
-    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D, Bool>>,
+    ) -> Param<Tensor<D, Bool>> {
         let param = self.dense.map_bool(param);
         self.report_dense();
         param

@@ -45,9 +45,9 @@ fn dense_dtype(info: &TensorInfo) -> DType {
 fn values(info: &TensorInfo) -> Result<Bytes, Box<dyn std::error::Error>> {
     let ggml_type = info.usable_type()?;
     match ggml_type {
-        GgmlType::F32 | GgmlType::I8 | GgmlType::I16 | GgmlType::I32 | GgmlType::I64 => Ok(
-            Bytes::from_shared(info.bytes(), AllocationProperty::File),
-        ),
+        GgmlType::F32 | GgmlType::I8 | GgmlType::I16 | GgmlType::I32 | GgmlType::I64 => {
+            Ok(Bytes::from_shared(info.bytes(), AllocationProperty::File))
+        }
         GgmlType::F64 => Ok(Bytes::from_elems(
             info.data()
                 .chunks_exact(8)
@@ -82,11 +82,17 @@ pub(super) fn dense_blocks(
     let (dense, blocks): (GgmlType, Vec<u8>) = match dtype {
         FloatDType::F16 => (
             GgmlType::F16,
-            values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(),
+            values
+                .iter()
+                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                .collect(),
         ),
         FloatDType::BF16 => (
             GgmlType::BF16,
-            values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(),
+            values
+                .iter()
+                .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+                .collect(),
         ),
         _ => (
             GgmlType::F32,

@@ -43,7 +43,9 @@ pub enum GgufStoreError {
         result: Box<ApplyResult>,
     },
     /// A parameter has a dtype GGUF cannot hold.
-    #[error("parameter \"{path}\" of dtype {dtype} cannot be stored in GGUF; use F32, F16, BF16, F64 or I8 to I64")]
+    #[error(
+        "parameter \"{path}\" of dtype {dtype} cannot be stored in GGUF; use F32, F16, BF16, F64 or I8 to I64"
+    )]
     UnsupportedDtype {
         /// The parameter's path.
         path: String,

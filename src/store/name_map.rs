@@ -59,8 +59,14 @@ mod tests {
             ("token_embd.weight", "embedding.weight"),
             ("blk.{}.attn_q.weight", "layers.{}.attention.q.weight"),
         ]);
-        assert_eq!(map.to_module("blk.12.attn_q.weight"), "layers.12.attention.q.weight");
-        assert_eq!(map.to_file("layers.12.attention.q.weight"), "blk.12.attn_q.weight");
+        assert_eq!(
+            map.to_module("blk.12.attn_q.weight"),
+            "layers.12.attention.q.weight"
+        );
+        assert_eq!(
+            map.to_file("layers.12.attention.q.weight"),
+            "blk.12.attn_q.weight"
+        );
         assert_eq!(map.to_module("token_embd.weight"), "embedding.weight");
         assert_eq!(map.to_module("blk.x.attn_q.weight"), "blk.x.attn_q.weight");
         assert_eq!(map.to_module("other"), "other");

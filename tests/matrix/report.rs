@@ -37,7 +37,11 @@ fn error(got: &[f32], want: &[f64]) -> Result<Error, String> {
     let size = want.iter().fold(0f64, |m, v| m.max(v.abs()));
     let square: f64 = want.iter().map(|v| v * v).sum();
     if size == 0.0 {
-        return Err("the expected values are all zero".into());
+        // A block of zeros, of which the goldens have some.
+        return match got.iter().all(|&v| v == 0.0) {
+            true => Ok(Error::default()),
+            false => Err("zeros are due".into()),
+        };
     }
     let differences = got.iter().zip(want).map(|(&g, w)| f64::from(g) - w);
     let (max, sum) = differences.fold((0f64, 0f64), |(max, sum), d| {
@@ -60,7 +64,7 @@ impl Table {
     pub fn new(devices: Vec<(String, Device)>) -> Self {
         let mut line = format!("{:<34}", "operation, type");
         for (name, _) in &devices {
-            line += &format!(" | {name:<20}");
+            line += &format!(" | {name:<24}");
         }
         say(&line);
         say(&"-".repeat(line.len()));
@@ -89,7 +93,7 @@ impl Table {
                     "FAILED".to_string()
                 }
             };
-            line += &format!(" | {text:<20}");
+            line += &format!(" | {text:<24}");
         }
         say(&line);
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use burn_gguf::device::open_device;
 use burn_gguf::gguf::{Gguf, GgufWriter};
 use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
 use burn_gguf::store::{GgufStore, NameMap};
@@ -42,9 +43,13 @@ fn ndarray(tensor: &GgmlTensor) -> usize {
 fn devices() -> Vec<(&'static str, Device, Address)> {
     vec![
         #[cfg(feature = "flex")]
-        ("flex", Device::flex(), flex as Address),
+        ("flex", open_device("flex").unwrap(), flex as Address),
         #[cfg(feature = "ndarray")]
-        ("ndarray", Device::ndarray(), ndarray as Address),
+        (
+            "ndarray",
+            open_device("ndarray").unwrap(),
+            ndarray as Address,
+        ),
     ]
 }
 

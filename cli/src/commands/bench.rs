@@ -21,7 +21,10 @@ impl Test {
     /// Tokens per second of each repetition.
     fn rates(&self) -> Vec<f64> {
         let tokens = (self.n_prompt + self.n_gen) as f64;
-        self.times.iter().map(|t| tokens / t.as_secs_f64()).collect()
+        self.times
+            .iter()
+            .map(|t| tokens / t.as_secs_f64())
+            .collect()
     }
 
     fn mean(&self) -> f64 {
@@ -50,7 +53,9 @@ pub fn run(args: BenchArgs) -> CommandResult {
     let model = load(&args.model)?;
     let limit = options.context.unwrap_or(model.model().context_length());
     if needed > limit {
-        return Err(format!("{needed} tokens do not fit the context of {limit}; raise --ctx").into());
+        return Err(
+            format!("{needed} tokens do not fit the context of {limit}; raise --ctx").into(),
+        );
     }
     options.context = Some(limit);
     let mut tests = Vec::new();

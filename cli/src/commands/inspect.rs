@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use burn_gguf::gguf::{Array, Gguf, TensorInfo, Value};
 use burn_gguf::computable_types;
 use burn_gguf::device::Backend;
+use burn_gguf::gguf::{Array, Gguf, TensorInfo, Value};
 use burn_gguf_models::families::{families, family};
 use serde_json::json;
 
@@ -44,8 +44,14 @@ fn obstacles(gguf: &Gguf) -> Vec<String> {
         found.push("the file has no tensors (a vocabulary only)".to_string());
     }
     for (name, size) in by_type(gguf) {
-        if !computable_types(Backend::Flex).iter().any(|ty| ty.name() == name) {
-            found.push(format!("{} tensors of type {name} cannot be computed yet", size.tensors));
+        if !computable_types(Backend::Flex)
+            .iter()
+            .any(|ty| ty.name() == name)
+        {
+            found.push(format!(
+                "{} tensors of type {name} cannot be computed yet",
+                size.tensors
+            ));
         }
     }
     found
@@ -77,7 +83,12 @@ fn type_name(info: &TensorInfo) -> String {
 }
 
 fn print(gguf: &Gguf) {
-    println!("file: {} (GGUF v{}, {})", gguf.file(), gguf.version(), mib(gguf.file_size()));
+    println!(
+        "file: {} (GGUF v{}, {})",
+        gguf.file(),
+        gguf.version(),
+        mib(gguf.file_size())
+    );
     println!("\nmetadata ({} keys):", gguf.metadata().len());
     for (key, value) in gguf.metadata().iter() {
         println!("  {key} = {}", short(value));
@@ -165,7 +176,12 @@ fn as_json(gguf: &Gguf) -> serde_json::Value {
         .collect();
     let types: serde_json::Map<_, _> = by_type(gguf)
         .into_iter()
-        .map(|(name, s)| (name, json!({"tensors": s.tensors, "values": s.values, "bytes": s.bytes})))
+        .map(|(name, s)| {
+            (
+                name,
+                json!({"tensors": s.tensors, "values": s.values, "bytes": s.bytes}),
+            )
+        })
         .collect();
     let needs = gguf.metadata().architecture().ok().and_then(family);
     json!({

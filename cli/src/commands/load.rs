@@ -16,7 +16,9 @@ use crate::source::resolve;
 pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     let name = match &args.device {
         Some(name) => name.as_str(),
-        None => default_device_name().ok_or("this build has no device; enable a backend feature")?,
+        None => {
+            default_device_name().ok_or("this build has no device; enable a backend feature")?
+        }
     };
     let gguf = Gguf::open(resolve(&args.model)?)?;
     let device = open_device(name)?;

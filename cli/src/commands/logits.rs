@@ -49,7 +49,7 @@ fn tokens(input: &LogitsInput, model: &AutoModel) -> CommandResult<Vec<u32>> {
         return Ok(ids.into_iter().map(convert).collect::<Result<_, _>>()?);
     }
     let prompt = input.prompt.as_deref().unwrap_or_default();
-    Ok(model.tokenizer().encode_prompt(prompt)?)
+    Ok(model.tokenizer()?.encode_prompt(prompt)?)
 }
 
 /// Feeds back the most likely token `count` times; returns those tokens and the logits after each.

@@ -37,9 +37,14 @@ pub fn run(args: RunArgs) -> CommandResult {
 }
 
 /// One answer to one prompt.
-fn once(model: &AutoModel, args: &RunArgs, prompt: &str, options: &GenerateOptions) -> CommandResult {
+fn once(
+    model: &AutoModel,
+    args: &RunArgs,
+    prompt: &str,
+    options: &GenerateOptions,
+) -> CommandResult {
     let tokens = match args.raw {
-        true => model.tokenizer().encode_prompt(prompt)?,
+        true => model.tokenizer()?.encode_prompt(prompt)?,
         false => {
             let chat = opening(args).with(Message::user(prompt));
             model.chat_prompt(&chat).map_err(suggest_raw)?
@@ -121,9 +126,9 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
             text => conversation = conversation.with(Message::user(text)),
         }
         let prompt = template.render(&conversation)?;
-        let tokens = model.tokenizer().encode_prompt(prompt)?;
+        let tokens = model.tokenizer()?.encode_prompt(prompt)?;
         let fresh = reuse(&mut session, &cached, &tokens);
-        let mut generation = Generation::start(session, model.tokenizer(), fresh, options)?;
+        let mut generation = Generation::start(session, model.tokenizer()?, fresh, options)?;
         let mut out = std::io::stdout().lock();
         let answer = stream(&mut generation, &mut out)?;
         writeln!(out)?;
@@ -141,7 +146,11 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
 
 /// Cuts the cache to what it shares with `tokens` and returns the rest, which has at least one token.
 fn reuse<'t>(session: &mut Session<'_>, cached: &[u32], tokens: &'t [u32]) -> &'t [u32] {
-    let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+    let shared = cached
+        .iter()
+        .zip(tokens)
+        .take_while(|(a, b)| a == b)
+        .count();
     let shared = shared.min(tokens.len().saturating_sub(1));
     session.cache_mut().truncate(shared);
     &tokens[shared..]

@@ -21,6 +21,10 @@ pub fn run(args: TensorArgs) -> CommandResult {
     let shape: Vec<usize> = data.shape().to_vec();
     let values: Vec<f32> = data.iter::<f32>().collect();
     npy::write_f32(&args.out, &shape, &values)?;
-    println!("{} {ggml_type} {shape:?} written to {}", args.name, args.out.display());
+    println!(
+        "{} {ggml_type} {shape:?} written to {}",
+        args.name,
+        args.out.display()
+    );
     Ok(())
 }

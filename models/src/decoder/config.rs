@@ -69,6 +69,13 @@ impl DecoderConfig {
             .checked_sub(nextn)
             .filter(|&n| n > 0)
             .ok_or_else(|| keys.invalid("block_count", blocks, "no layer is left to run"))?;
+        if blocks > gguf.tensors().len() {
+            return Err(keys.invalid(
+                "block_count",
+                blocks,
+                "the file has fewer tensors than that",
+            ));
+        }
         let per_layer = |key: &str| -> Result<Vec<usize>, ModelError> {
             let mut values: Vec<usize> = keys.per_layer(key, blocks)?;
             values.truncate(layers);
@@ -81,9 +88,9 @@ impl DecoderConfig {
         } else {
             heads.clone()
         };
-        if let Some(layer) = (0..layers).find(|&i| {
-            kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i])
-        }) {
+        if let Some(layer) = (0..layers)
+            .find(|&i| kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i]))
+        {
             return Err(keys.invalid(
                 "attention.head_count_kv",
                 kv_heads[layer],
@@ -99,6 +106,20 @@ impl DecoderConfig {
                 "this architecture needs it equal to attention.key_length",
             ));
         }
+        let intermediate = per_layer("feed_forward_length")?;
+        // The module is laid out before its tensors are looked at: refuse what no tensor of the file can fill.
+        let widest = gguf.tensors().map(|t| t.n_elements()).max().unwrap_or(0);
+        let fits = |width: Option<usize>| width.is_some_and(|w| w > 0 && w as u64 <= widest);
+        let reason = "no tensor of the file is that wide";
+        if !fits(Some(hidden)) {
+            return Err(keys.invalid("embedding_length", hidden, reason));
+        }
+        if let Some(&width) = intermediate.iter().find(|&&w| !fits(Some(w))) {
+            return Err(keys.invalid("feed_forward_length", width, reason));
+        }
+        if !heads.iter().all(|&n| fits(n.checked_mul(head_dim))) {
+            return Err(keys.invalid("attention.key_length", head_dim, reason));
+        }
         let context_length: usize = keys.get("context_length")?;
         let rope = keys.rope(head_dim, context_length)?;
         let embedding = gguf.require("token_embd.weight")?;
@@ -107,7 +128,7 @@ impl DecoderConfig {
             architecture: architecture.to_string(),
             vocab_size,
             hidden,
-            intermediate: per_layer("feed_forward_length")?,
+            intermediate,
             heads,
             kv_heads,
             head_dim,

@@ -16,7 +16,10 @@ pub(super) const SHARED_BINDINGS: &[(&str, &str)] = &[
     ("blk.{}.attn_q.weight", "layers.{}.attention.q.weight"),
     ("blk.{}.attn_k.weight", "layers.{}.attention.k.weight"),
     ("blk.{}.attn_v.weight", "layers.{}.attention.v.weight"),
-    ("blk.{}.attn_output.weight", "layers.{}.attention.output.weight"),
+    (
+        "blk.{}.attn_output.weight",
+        "layers.{}.attention.output.weight",
+    ),
     ("blk.{}.ffn_norm.weight", "layers.{}.mlp_norm.weight"),
     ("blk.{}.ffn_gate.weight", "layers.{}.mlp.gate.weight"),
     ("blk.{}.ffn_up.weight", "layers.{}.mlp.up.weight"),

@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use super::{
-    GenerationStats, Sampler, SamplingError, SamplingParams, StopChecker, StopReason,
-};
+use super::{GenerationStats, Sampler, SamplingError, SamplingParams, StopChecker, StopReason};
 use crate::error::ModelError;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{DecodeStream, Tokenizer, TokenizerError};
@@ -54,7 +52,7 @@ pub struct Generation<'m> {
     session: Session<'m>,
     sampler: Sampler,
     stop: StopChecker,
-    decoder: DecodeStream<'m>,
+    decoder: DecodeStream<&'m Tokenizer>,
     // Logits to choose from, or the token to read first.
     logits: Option<Vec<f32>>,
     pending: Option<u32>,

@@ -64,7 +64,8 @@ impl Attention {
     /// A layer to be loaded from a file.
     pub fn uninitialized(config: &AttentionConfig, device: &Device) -> Self {
         let linear = |input, output, bias| {
-            GgmlLinear::uninitialized(input, output, bias, device).with_arithmetic(config.arithmetic)
+            GgmlLinear::uninitialized(input, output, bias, device)
+                .with_arithmetic(config.arithmetic)
         };
         let norm = || {
             config

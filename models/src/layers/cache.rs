@@ -88,10 +88,7 @@ fn room(
         .max(FIRST_CAPACITY)
         .min(limits.max_len.max(needed));
     let empty = |len: usize, device: &Device| {
-        Tensor::<4>::zeros(
-            [batch, heads, len, dim],
-            (device, limits.dtype.dtype()),
-        )
+        Tensor::<4>::zeros([batch, heads, len, dim], (device, limits.dtype.dtype()))
     };
     match cache {
         None => empty(grown, &rows.device()),

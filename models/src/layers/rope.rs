@@ -55,7 +55,8 @@ impl RopeConfig {
             return plain.map(|f| f * self.freq_scale).collect();
         };
         let correction = |rotations: f64| {
-            let wavelength = yarn.original_context as f64 / (rotations * 2.0 * std::f64::consts::PI);
+            let wavelength =
+                yarn.original_context as f64 / (rotations * 2.0 * std::f64::consts::PI);
             n_rot * wavelength.ln() / (2.0 * self.base.ln())
         };
         let low = correction(yarn.beta_fast).floor().max(0.0);

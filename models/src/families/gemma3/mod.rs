@@ -20,6 +20,12 @@ pub(super) fn load(
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = config(gguf)?;
-    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    let (model, report) = dense::load(
+        gguf,
+        &config,
+        &[dense::SHARED_BINDINGS, BINDINGS],
+        device,
+        options,
+    )?;
     Ok((Box::new(model), report))
 }

@@ -20,7 +20,13 @@ pub(super) fn load_qwen2(
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = qwen2_config(gguf)?;
-    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    let (model, report) = dense::load(
+        gguf,
+        &config,
+        &[dense::SHARED_BINDINGS, BINDINGS],
+        device,
+        options,
+    )?;
     Ok((Box::new(model), report))
 }
 
@@ -30,6 +36,12 @@ pub(super) fn load_qwen3(
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let config = qwen3_config(gguf)?;
-    let (model, report) = dense::load(gguf, &config, &[dense::SHARED_BINDINGS, BINDINGS], device, options)?;
+    let (model, report) = dense::load(
+        gguf,
+        &config,
+        &[dense::SHARED_BINDINGS, BINDINGS],
+        device,
+        options,
+    )?;
     Ok((Box::new(model), report))
 }
