@@ -6,13 +6,14 @@ use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_gguf_kernels::cpu::Arithmetic;
-use burn_gguf_kernels::cube::{self, CubeError, CubeMatrix, FloatKind};
+use burn_gguf_kernels::cpu::{Arithmetic, RopePairing};
+use burn_gguf_kernels::cube::{self, CubeError, CubeMatrix, FloatKind, GluKind, RopeShape};
 use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;
 
 use super::ggml::{GgmlOps, check_dequantize_dtype, input_rows, linear_shape, to_f32};
-use super::layer::LayerOps;
+use super::layer::{AttentionParams, GluActivation, LayerOps, RopeStyle};
+use super::reference;
 use crate::layout::GgmlLayout;
 use crate::tensor::GgmlPrimitive;
 
@@ -124,4 +125,123 @@ impl GgmlOps for CubeBackend {
     }
 }
 
-impl LayerOps for CubeBackend {}
+/// A result of the layer kernels: sizes were checked by the callers, see [`checked`].
+fn done(like: &CubeTensor, result: Result<Handle, CubeError>) -> CubeTensor {
+    let handle = result.unwrap_or_else(|e| panic!("{e}"));
+    tensor(like, handle, like.shape(), DType::F32)
+}
+
+/// Whether the kernels serve these operands: they compute in f32.
+fn all_f32(tensors: &[&CubeTensor]) -> bool {
+    tensors.iter().all(|t| t.dtype == DType::F32)
+}
+
+impl LayerOps for CubeBackend {
+    fn layer_rms_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        eps: f32,
+    ) -> FloatTensor<Self> {
+        if !all_f32(&[&x, &weight]) {
+            return reference::rms_norm::<Self>(x, weight, eps);
+        }
+        let (x, weight) = (into_contiguous(x), into_contiguous(weight));
+        let dim = weight.shape().num_elements();
+        let rows = x.shape().num_elements() / dim.max(1);
+        let (input, weight) = (x.handle.clone(), weight.handle);
+        let out = cube::rms_norm(&x.client, input, weight, rows, dim, eps, None);
+        done(&x, out)
+    }
+
+    fn layer_rope(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        style: RopeStyle,
+    ) -> FloatTensor<Self> {
+        if !all_f32(&[&x, &cos, &sin]) {
+            return reference::rope::<Self>(x, cos, sin, style);
+        }
+        let [x, cos, sin] = [x, cos, sin].map(into_contiguous);
+        let [batch, seq, heads, dim] = dims4(&x.shape());
+        let shape = RopeShape {
+            batch,
+            seq,
+            heads,
+            dim,
+            pairs: cos.shape()[1],
+        };
+        let pairing = match style {
+            RopeStyle::Neox => RopePairing::Neox,
+            RopeStyle::Norm => RopePairing::Norm,
+        };
+        let input = x.handle.clone();
+        let out = cube::rope(&x.client, input, cos.handle, sin.handle, &shape, pairing);
+        done(&x, out)
+    }
+
+    fn layer_glu(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        activation: GluActivation,
+    ) -> FloatTensor<Self> {
+        if !all_f32(&[&gate, &up]) {
+            return reference::glu::<Self>(gate, up, activation);
+        }
+        let (gate, up) = (into_contiguous(gate), into_contiguous(up));
+        let kind = match activation {
+            GluActivation::Silu => GluKind::Silu,
+            GluActivation::GeluTanh => GluKind::GeluTanh,
+        };
+        let values = gate.shape().num_elements();
+        let out = cube::glu(&gate.client, gate.handle.clone(), up.handle, values, kind);
+        done(&gate, out)
+    }
+
+    fn layer_attention(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        params: AttentionParams,
+    ) -> FloatTensor<Self> {
+        let cache = match (k.dtype, v.dtype) {
+            (DType::F32, DType::F32) => Some(FloatKind::F32),
+            (DType::F16, DType::F16) => Some(FloatKind::F16),
+            _ => None,
+        };
+        let cache = cache.filter(|&kind| all_f32(&[&q]) && cube::takes_cache(&q.client, kind));
+        let Some(cache) = cache else {
+            return reference::attention::<Self>(q, k, v, params);
+        };
+        let [q, k, v] = [q, k, v].map(into_contiguous);
+        let [batch, seq, heads, dim] = dims4(&q.shape());
+        let [_, kv_heads, capacity, _] = dims4(&k.shape());
+        let shape = cube::AttentionShape {
+            batch,
+            seq,
+            heads,
+            kv_heads,
+            dim,
+            capacity,
+            len: params.len,
+        };
+        let kernel = cube::AttentionParams {
+            scale: params.scale,
+            causal: params.causal,
+            window: params.window,
+            softcap: params.softcap,
+        };
+        let input = q.handle.clone();
+        let out = cube::attention(
+            &q.client, input, k.handle, v.handle, cache, &shape, &kernel, None,
+        );
+        done(&q, out)
+    }
+}
+
+fn dims4(shape: &Shape) -> [usize; 4] {
+    shape
+        .as_slice()
+        .try_into()
+        .unwrap_or_else(|_| panic!("expected 4 dimensions, found {shape:?}"))
+}

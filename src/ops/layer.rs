@@ -1,8 +1,7 @@
 //! Fused operations of a transformer layer.
 //!
-//! On the CPU a chain of tensor operations costs more than the arithmetic in it, so Flex and NdArray run each of
-//! these as one kernel; the default bodies are the plain chain, which CubeCL devices, Fusion and Autodiff use and
-//! which is the test oracle of the kernels.
+//! A chain of tensor operations costs more than the arithmetic in it, so Flex, NdArray and CubeCL devices run each
+//! of these as one kernel; the default bodies are the plain chain, which Autodiff and unusual dtypes use.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};

@@ -1,5 +1,6 @@
 //! What can be wrong with a call to a CubeCL operation.
 
+use super::FloatKind;
 use crate::GgmlType;
 
 /// Why a CubeCL operation refused its inputs.
@@ -56,4 +57,33 @@ pub enum CubeError {
     /// Row ids must be 32-bit or 64-bit integers.
     #[error("row ids of type {0} are not supported (i32, u32 and i64 are)")]
     BadIdType(String),
+    /// More values rotate than a head has.
+    #[error("{pairs} rotated pairs do not fit a head of {dim} values")]
+    BadRotation {
+        /// Pairs of the tables.
+        pairs: usize,
+        /// Values of a head.
+        dim: usize,
+    },
+    /// Query heads do not share the cache's heads evenly.
+    #[error("{heads} query heads cannot share {kv_heads} cache heads")]
+    BadHeads {
+        /// Query heads.
+        heads: usize,
+        /// Heads of the cache.
+        kv_heads: usize,
+    },
+    /// The tokens are not within the valid rows of the cache, or those not within its capacity.
+    #[error("{len} positions with {seq} new ones do not fit a cache of {capacity}")]
+    BadCacheLen {
+        /// Tokens of the call.
+        seq: usize,
+        /// Valid rows.
+        len: usize,
+        /// Rows of the cache.
+        capacity: usize,
+    },
+    /// The device has no attention over caches of this type.
+    #[error("attention over {0:?} caches is not supported on this device")]
+    BadCacheType(FloatKind),
 }

@@ -3,20 +3,26 @@
 use std::sync::Arc;
 
 use cubecl::{
-    ir::{ElemType, IntKind},
+    ir::{ElemType, FloatKind as IrFloat, IntKind},
     prelude::*,
     server::Handle,
 };
 
 use super::{
-    DEVICE_TYPES, FloatKind,
+    DEVICE_TYPES, FloatKind, GluKind,
+    attention::{AttentionConfig, attention_alone_kernel, attention_kernel},
     dequantize::{self, dequantize_kernel, narrow_kernel},
     gather_rows::{self, gather_rows_kernel},
     gemm::{GemmConfig, gemm_kernel},
     gemv::{GemvConfig, Reduction, gemv_kernel},
+    glu::{self, glu_kernel},
     part::is_plain,
+    rms_norm::{RmsNormConfig, rms_norm_kernel},
+    rope::{self, rope_kernel},
 };
 use crate::GgmlType;
+
+const REDUCTIONS: [Reduction; 3] = [Reduction::Plane, Reduction::Shared, Reduction::Alone];
 
 /// One kernel as it would be compiled.
 pub struct KernelEntry {
@@ -50,6 +56,10 @@ pub fn inventory(
         }
     }
     list.narrow();
+    list.rms_norm();
+    list.rope();
+    list.glu();
+    list.attention();
     list.entries
 }
 
@@ -136,7 +146,7 @@ impl List<'_> {
     }
 
     fn gemv(&mut self, ty: GgmlType, vector: usize) {
-        for reduction in [Reduction::Plane, Reduction::Shared, Reduction::Alone] {
+        for reduction in REDUCTIONS {
             for (rows, strip) in [(1, "short"), (4096, "long")] {
                 for tokens in [1, 2, 4, 8] {
                     let config = GemvConfig::new(self.properties, ty, rows, tokens, reduction);
@@ -195,6 +205,115 @@ impl List<'_> {
                 format!("gemm/{ty}/{tokens} tokens, vector {vector}"),
                 kernel,
             );
+        }
+    }
+
+    fn rms_norm(&mut self) {
+        for reduction in REDUCTIONS {
+            for (dim, vector) in [(64, 4), (63, 1), (4096, 4)] {
+                let config = RmsNormConfig::new(self.properties, dim, reduction);
+                let kernel = rms_norm_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    config.cube_dim(),
+                    vector,
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    1,
+                    1,
+                    0.0,
+                    config,
+                );
+                self.push(format!("rms_norm/{dim}/{reduction:?}"), kernel);
+            }
+        }
+    }
+
+    fn rope(&mut self) {
+        let kernel = rope_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(rope::UNITS),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+        );
+        self.push("rope".into(), kernel);
+    }
+
+    fn glu(&mut self) {
+        for kind in [GluKind::Silu, GluKind::GeluTanh] {
+            for vector in [4, 1] {
+                let kernel = glu_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    CubeDim::new_1d(glu::UNITS),
+                    vector,
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    kind,
+                );
+                self.push(format!("glu/{kind:?}/vector {vector}"), kernel);
+            }
+        }
+    }
+
+    fn attention(&mut self) {
+        for reduction in REDUCTIONS {
+            for (dim, vector, capped) in [(64, 4, false), (30, 1, false), (256, 4, true)] {
+                for float in [IrFloat::F32, IrFloat::F16] {
+                    let config = AttentionConfig::new(self.properties, dim, capped, reduction);
+                    let form = format!("{float:?} cache, {reduction:?}, capped: {capped}");
+                    let name = format!("attention/{dim}/{form}");
+                    // The two kernels have the same parameters and different types.
+                    macro_rules! add {
+                        ($kernel:ident) => {{
+                            let kernel = $kernel::create_dummy_kernel(
+                                self.properties.clone(),
+                                self.target.clone(),
+                                cubes(),
+                                config.cube_dim(),
+                                vector,
+                                self.buffer(),
+                                self.buffer(),
+                                self.buffer(),
+                                self.buffer(),
+                                1,
+                                1,
+                                1,
+                                1,
+                                1,
+                                1,
+                                1,
+                                1,
+                                1.0,
+                                1.0,
+                                config,
+                                ElemType::Float(float),
+                            );
+                            self.push(name, kernel);
+                        }};
+                    }
+                    if reduction == Reduction::Alone {
+                        add!(attention_alone_kernel);
+                    } else {
+                        add!(attention_kernel);
+                    }
+                }
+            }
         }
     }
 }

@@ -9,27 +9,37 @@
 //! | blocks to `f32`, `f16` or `bf16` | [`dequantize`] |
 //! | embedding lookup | [`gather_rows`] |
 //! | `y = x . W^T` | [`linear`]: a matrix-vector kernel for up to 8 rows of `x`, a tiled one beyond |
+//! | norm, rotary embedding, gated unit | [`rms_norm`], [`rope`], [`glu`] |
+//! | attention over a cache | [`attention`] |
 //!
 //! The decoding of each type lives beside its scalar code in `blocks/<type>.rs` and hands out 16 values at a time
-//! (`part.rs`); the kernels here are generic over it. No kernel needs 8-bit, 16-bit or half types, and every
-//! one has a form for devices without plane (subgroup) operations.
+//! (`part.rs`); the matrix kernels here are generic over it. No kernel needs 8-bit, 16-bit or half types except
+//! attention over `f16` caches, and every one has a form for devices without plane (subgroup) operations.
 
+mod attention;
 mod dequantize;
 mod error;
 mod gather_rows;
 mod gemm;
 mod gemv;
+mod glu;
 mod inventory;
 mod linear;
 mod matrix;
 pub(crate) mod part;
+mod rms_norm;
+mod rope;
 pub(crate) mod words;
 
+pub use attention::{AttentionParams, AttentionShape, attention, takes_cache};
 pub use dequantize::{FloatKind, dequantize};
 pub use error::CubeError;
 pub use gather_rows::gather_rows;
 pub use gemv::Reduction;
+pub use glu::{GluKind, glu};
 pub use inventory::{KernelEntry, inventory};
 pub use linear::{LinearOptions, linear, linear_with};
 pub use matrix::{CubeMatrix, Piece, binding_limit};
 pub use part::DEVICE_TYPES;
+pub use rms_norm::rms_norm;
+pub use rope::{RopeShape, rope};

@@ -1,0 +1,250 @@
+//! The ways to run an operation on a device.
+
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn_gguf::device::open_device;
+use burn_gguf::nn::functional;
+use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf_kernels::cpu::RopePairing;
+use burn_gguf_kernels::cube::{self, FloatKind, GluKind, Reduction, RopeShape};
+use cubecl::prelude::Runtime;
+use cubecl::client::Client;
+use cubecl::ir::features::Plane;
+use cubecl::server::Handle;
+use cubecl::wgpu::{WgpuDevice, WgpuRuntime, WgslCompiler};
+
+use crate::oracle::AttentionCase;
+
+/// Element type of key/value caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    F32,
+    F16,
+}
+
+pub enum Runner {
+    /// Burn's operations on a burn device.
+    Burn(Device),
+    /// The kernels alone.
+    Kernels(Client, Reduction),
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Runner::Burn(_) => write!(f, "burn"),
+            Runner::Kernels(client, reduction) => write!(f, "{} {reduction:?}", client.name()),
+        }
+    }
+}
+
+/// Every way that works here; prints why others do not.
+pub fn runners() -> Vec<Runner> {
+    let device = match open_device("vulkan") {
+        Ok(device) => device,
+        Err(e) => {
+            println!("skipped: {e}");
+            return Vec::new();
+        }
+    };
+    let mut runners = vec![Runner::Burn(device)];
+    let device = WgpuDevice::default();
+    let clients = [
+        WgpuRuntime::<cubecl::wgpu::AutoCompiler>::client(&device),
+        WgpuRuntime::<WgslCompiler>::client(&device),
+    ];
+    for client in clients {
+        let properties = client.properties();
+        let planes = properties.features.plane.contains(Plane::Ops);
+        // CubeCL 0.11.3's SPIR-V for shared memory is invalid on old software drivers.
+        let spirv_on_software =
+            client.name() == "wgpu<spirv>" && properties.identity.physical.is_none();
+        for reduction in [Reduction::Alone, Reduction::Shared, Reduction::Plane] {
+            let why_not = match reduction {
+                Reduction::Plane if !planes => Some("no plane operations"),
+                Reduction::Shared | Reduction::Plane if spirv_on_software => {
+                    Some("shared memory on a software Vulkan device")
+                }
+                _ => None,
+            };
+            match why_not {
+                Some(why) => println!("skipped: {reduction:?} on {}: {why}", client.name()),
+                None => runners.push(Runner::Kernels(client.clone(), reduction)),
+            }
+        }
+    }
+    runners
+}
+
+fn upload(client: &Client, values: &[f32]) -> Handle {
+    client.create_from_slice(bytemuck::cast_slice(values))
+}
+
+fn read(client: &Client, handle: Handle) -> Vec<f32> {
+    bytemuck::pod_collect_to_vec(&client.read_one(handle).unwrap())
+}
+
+fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().to_vec().unwrap()
+}
+
+impl Runner {
+    pub fn rms_norm(&self, x: &[f32], weight: &[f32], rows: usize, eps: f32) -> Vec<f32> {
+        let dim = weight.len();
+        match self {
+            Runner::Burn(device) => {
+                let x = tensor(x, [rows, dim], device);
+                host(functional::rms_norm(x, tensor(weight, [dim], device), eps))
+            }
+            Runner::Kernels(client, reduction) => {
+                let (x, weight) = (upload(client, x), upload(client, weight));
+                let reduction = Some(*reduction);
+                let out = cube::rms_norm(client, x, weight, rows, dim, eps, reduction);
+                read(client, out.unwrap())
+            }
+        }
+    }
+
+    pub fn rope(
+        &self,
+        x: &[f32],
+        cos: &[f32],
+        sin: &[f32],
+        shape: [usize; 4],
+        pairs: usize,
+        style: RopeStyle,
+    ) -> Vec<f32> {
+        let [batch, seq, heads, dim] = shape;
+        match self {
+            Runner::Burn(device) => {
+                let table = |values| tensor(values, [seq, pairs], device);
+                let x = tensor(x, shape, device);
+                host(functional::rope(x, table(cos), table(sin), style))
+            }
+            Runner::Kernels(client, _) => {
+                let shape = RopeShape {
+                    batch,
+                    seq,
+                    heads,
+                    dim,
+                    pairs,
+                };
+                let pairing = match style {
+                    RopeStyle::Neox => RopePairing::Neox,
+                    RopeStyle::Norm => RopePairing::Norm,
+                };
+                let [x, cos, sin] = [x, cos, sin].map(|values| upload(client, values));
+                let out = cube::rope(client, x, cos, sin, &shape, pairing);
+                read(client, out.unwrap())
+            }
+        }
+    }
+
+    pub fn glu(&self, gate: &[f32], up: &[f32], kind: GluActivation) -> Vec<f32> {
+        let n = gate.len();
+        match self {
+            Runner::Burn(device) => {
+                let [gate, up] = [gate, up].map(|values| tensor(values, [1, n], device));
+                host(functional::glu(gate, up, kind))
+            }
+            Runner::Kernels(client, _) => {
+                let [gate, up] = [gate, up].map(|values| upload(client, values));
+                let kind = match kind {
+                    GluActivation::Silu => GluKind::Silu,
+                    GluActivation::GeluTanh => GluKind::GeluTanh,
+                };
+                read(client, cube::glu(client, gate, up, n, kind).unwrap())
+            }
+        }
+    }
+
+    /// `None` where the device has no such cache.
+    pub fn attention(
+        &self,
+        case: &AttentionCase,
+        params: &AttentionParams,
+        cache: Cache,
+    ) -> Option<Vec<f32>> {
+        let &AttentionCase {
+            batch,
+            seq,
+            heads,
+            kv_heads,
+            dim,
+            capacity,
+            ..
+        } = case;
+        match self {
+            Runner::Burn(device) => {
+                let q = tensor(&case.q, [batch, seq, heads, dim], device);
+                let [k, v] = [&case.k, &case.v].map(|values| {
+                    let cached = tensor(values, [batch, kv_heads, capacity, dim], device);
+                    match cache {
+                        Cache::F32 => cached,
+                        Cache::F16 => cached.cast(FloatDType::F16),
+                    }
+                });
+                Some(host(functional::attention(q, k, v, *params)))
+            }
+            Runner::Kernels(client, reduction) => {
+                let kind = match cache {
+                    Cache::F32 => FloatKind::F32,
+                    Cache::F16 => FloatKind::F16,
+                };
+                if !cube::takes_cache(client, kind) {
+                    return None;
+                }
+                let q = upload(client, &case.q);
+                let [k, v] = [&case.k, &case.v].map(|values| match cache {
+                    Cache::F32 => upload(client, values),
+                    Cache::F16 => {
+                        let half: Vec<u16> = values
+                            .iter()
+                            .map(|&v| half::f16::from_f32(v).to_bits())
+                            .collect();
+                        client.create_from_slice(bytemuck::cast_slice(&half))
+                    }
+                });
+                let shape = cube::AttentionShape {
+                    batch,
+                    seq,
+                    heads,
+                    kv_heads,
+                    dim,
+                    capacity,
+                    len: params.len,
+                };
+                let kernel = cube::AttentionParams {
+                    scale: params.scale,
+                    causal: params.causal,
+                    window: params.window,
+                    softcap: params.softcap,
+                };
+                let reduction = Some(*reduction);
+                let out = cube::attention(client, q, k, v, kind, &shape, &kernel, reduction);
+                Some(read(client, out.unwrap()))
+            }
+        }
+    }
+
+    /// Only burn has this operation.
+    pub fn cache_append(
+        &self,
+        cache: &[f32],
+        rows: &[f32],
+        shape: [usize; 4],
+        seq: usize,
+        position: usize,
+    ) -> Vec<f32> {
+        let Runner::Burn(device) = self else {
+            panic!("{self:?} has no cache_append");
+        };
+        let [batch, heads, _, dim] = shape;
+        let cache = tensor(cache, shape, device);
+        let rows = tensor(rows, [batch, seq, heads, dim], device);
+        host(functional::cache_append(cache, rows, position))
+    }
+}
