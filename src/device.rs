@@ -53,18 +53,6 @@ impl Backend {
     }
 }
 
-/// Most bytes one allocation of `device` may have; `None` where host memory is the limit.
-pub(crate) fn max_allocation(device: &Device) -> Option<u64> {
-    match device.as_dispatch() {
-        #[cfg(feature = "cube")]
-        DispatchDevice::Cube(cube) => Some(cube.client().properties().memory.max_page_size),
-        #[cfg(feature = "autodiff")]
-        DispatchDevice::Autodiff(_) => max_allocation(&device.clone().inner()),
-        #[allow(unreachable_patterns)]
-        _ => None,
-    }
-}
-
 /// A device name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {

@@ -57,16 +57,6 @@ pub enum TensorError {
         /// The shape, contiguous axis first.
         shape: Vec<u64>,
     },
-    /// The device cannot allocate the tensor in one piece.
-    #[error("{bytes} bytes exceed the largest allocation of device {device}, {limit} bytes; use another device for this model")]
-    OverAllocation {
-        /// Bytes of the blocks.
-        bytes: u64,
-        /// Most bytes the device allocates at once.
-        limit: u64,
-        /// The device, as burn prints it.
-        device: String,
-    },
     /// The device's backend has no block-quantized operations compiled in.
     #[error("device {device} has no GGML operations; enable its feature of `burn-gguf`")]
     UnsupportedDevice {

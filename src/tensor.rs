@@ -9,7 +9,7 @@ use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::blocks::IMPLEMENTED;
 use burn_gguf_kernels::cpu::Arithmetic;
 
-use crate::device::{Backend, max_allocation};
+use crate::device::Backend;
 use crate::error::{LoadError, TensorError};
 use crate::gguf::TensorInfo;
 use crate::layout::GgmlLayout;
@@ -43,21 +43,13 @@ impl GgmlTensor {
     /// Bytes past [`GgmlLayout::byte_len`] are ignored (padding up to the word length).
     ///
     /// # Errors
-    /// Too few bytes, a type without kernels, a device without GGML operations, or one that cannot allocate as much
-    /// at once.
+    /// Too few bytes, a type without kernels, or a device without GGML operations.
     pub fn from_bytes(
         layout: GgmlLayout,
         blocks: bytes::Bytes,
         device: &Device,
     ) -> Result<Self, TensorError> {
         ensure_computable(layout.ggml_type(), Backend::of(device)?)?;
-        if let Some(limit) = max_allocation(device).filter(|&n| layout.word_len() as u64 * 4 > n) {
-            return Err(TensorError::OverAllocation {
-                bytes: layout.byte_len() as u64,
-                limit,
-                device: format!("{device:?}"),
-            });
-        }
         if blocks.len() < layout.byte_len() {
             return Err(TensorError::ByteLength {
                 ggml_type: layout.ggml_type(),
