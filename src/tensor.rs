@@ -68,10 +68,11 @@ impl GgmlTensor {
             Bytes::from_elems(words)
         };
         let data = TensorData::from_bytes(bytes, Shape::new([layout.word_len()]), DType::U32);
-        Ok(Self {
-            words: Tensor::from_data(data, (device, DType::U32)),
-            layout,
-        })
+        // Persistent memory suits weights, and is not held to the bytes that one binding may have: kernels bind parts.
+        let words = device.memory_persistent_allocations(data, |data| {
+            Tensor::from_data(data, (device, DType::U32))
+        });
+        Ok(Self { words, layout })
     }
 
     /// Loads a tensor of a GGUF file: `{cols}` as one row, `{cols, rows}` as a matrix, `{cols, rows, n}` as a stack.

@@ -6,11 +6,12 @@ use burn_gguf::nn::functional;
 use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
 use burn_gguf_kernels::cpu::RopePairing;
 use burn_gguf_kernels::cube::{self, FloatKind, GluKind, Reduction, RopeShape};
-use cubecl::prelude::Runtime;
+// Only the hidden path leads to the trait that opens a client with a compiler of choice.
+use cubecl::__private::Runtime;
 use cubecl::client::Client;
 use cubecl::ir::features::Plane;
 use cubecl::server::Handle;
-use cubecl::wgpu::{WgpuDevice, WgpuRuntime, WgslCompiler};
+use cubecl::wgpu::{AutoCompiler, WgpuDevice, WgpuRuntime, WgslCompiler};
 
 use crate::oracle::AttentionCase;
 
@@ -24,15 +25,15 @@ pub enum Cache {
 pub enum Runner {
     /// Burn's operations on a burn device.
     Burn(Device),
-    /// The kernels alone.
-    Kernels(Client, Reduction),
+    /// The kernels alone, with the shader language they are compiled to.
+    Kernels(Client, Reduction, &'static str),
 }
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Runner::Burn(_) => write!(f, "burn"),
-            Runner::Kernels(client, reduction) => write!(f, "{} {reduction:?}", client.name()),
+            Runner::Kernels(_, reduction, language) => write!(f, "{language} {reduction:?}"),
         }
     }
 }
@@ -48,27 +49,30 @@ pub fn runners() -> Vec<Runner> {
     };
     let mut runners = vec![Runner::Burn(device)];
     let device = WgpuDevice::default();
+    // A client is named after what its device could take, so both have one name.
     let clients = [
-        WgpuRuntime::<cubecl::wgpu::AutoCompiler>::client(&device),
-        WgpuRuntime::<WgslCompiler>::client(&device),
+        (
+            WgpuRuntime::<AutoCompiler>::client(&device),
+            "SPIR-V or WGSL",
+        ),
+        (WgpuRuntime::<WgslCompiler>::client(&device), "WGSL"),
     ];
-    for client in clients {
+    for (client, language) in clients {
         let properties = client.properties();
         let planes = properties.features.plane.contains(Plane::Ops);
-        // CubeCL 0.11.3's SPIR-V for shared memory is invalid on old software drivers.
-        let spirv_on_software =
-            client.name() == "wgpu<spirv>" && properties.identity.physical.is_none();
+        let software = properties.identity.physical.is_none();
         for reduction in [Reduction::Alone, Reduction::Shared, Reduction::Plane] {
             let why_not = match reduction {
                 Reduction::Plane if !planes => Some("no plane operations"),
-                Reduction::Shared | Reduction::Plane if spirv_on_software => {
+                // CubeCL 0.11.3's SPIR-V for shared memory is invalid on old software drivers.
+                Reduction::Shared if software && language != "WGSL" => {
                     Some("shared memory on a software Vulkan device")
                 }
                 _ => None,
             };
             match why_not {
-                Some(why) => println!("skipped: {reduction:?} on {}: {why}", client.name()),
-                None => runners.push(Runner::Kernels(client.clone(), reduction)),
+                Some(why) => println!("skipped: {reduction:?} in {language}: {why}"),
+                None => runners.push(Runner::Kernels(client.clone(), reduction, language)),
             }
         }
     }
@@ -88,7 +92,7 @@ fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) ->
 }
 
 fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().to_vec().unwrap()
+    tensor.into_data().try_into_vec().unwrap()
 }
 
 impl Runner {
@@ -99,7 +103,7 @@ impl Runner {
                 let x = tensor(x, [rows, dim], device);
                 host(functional::rms_norm(x, tensor(weight, [dim], device), eps))
             }
-            Runner::Kernels(client, reduction) => {
+            Runner::Kernels(client, reduction, _) => {
                 let (x, weight) = (upload(client, x), upload(client, weight));
                 let reduction = Some(*reduction);
                 let out = cube::rms_norm(client, x, weight, rows, dim, eps, reduction);
@@ -124,7 +128,7 @@ impl Runner {
                 let x = tensor(x, shape, device);
                 host(functional::rope(x, table(cos), table(sin), style))
             }
-            Runner::Kernels(client, _) => {
+            Runner::Kernels(client, ..) => {
                 let shape = RopeShape {
                     batch,
                     seq,
@@ -150,7 +154,7 @@ impl Runner {
                 let [gate, up] = [gate, up].map(|values| tensor(values, [1, n], device));
                 host(functional::glu(gate, up, kind))
             }
-            Runner::Kernels(client, _) => {
+            Runner::Kernels(client, ..) => {
                 let [gate, up] = [gate, up].map(|values| upload(client, values));
                 let kind = match kind {
                     GluActivation::Silu => GluKind::Silu,
@@ -189,7 +193,7 @@ impl Runner {
                 });
                 Some(host(functional::attention(q, k, v, *params)))
             }
-            Runner::Kernels(client, reduction) => {
+            Runner::Kernels(client, reduction, _) => {
                 let kind = match cache {
                     Cache::F32 => FloatKind::F32,
                     Cache::F16 => FloatKind::F16,

@@ -6,7 +6,8 @@
 //! A cube works on one query of one head. Its units form several slots, which take tiles of keys in turns; in a tile
 //! each unit scores one key, and then each adds up some of the head's values over the tile's keys. Maxima and weights go
 //! round by plane operations or through shared memory, and the slots' results are put together at the end. On a
-//! software device one unit does a whole query.
+//! software device one unit does a whole query, its loops over a head unrolled because Mesa's llvmpipe leaves the
+//! loops of a unit after 65535 turns in all: that many keys are its limit.
 
 use cubecl::{
     client::Client,
@@ -320,7 +321,7 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
         let start = first + turn * step + slot * units;
         let key = start + unit;
         let row = rows + min(key, end - 1);
-        let known = score(q, query * lines, k, row * lines, lines, scale, cap, config);
+        let known = score(q, query * lines, k, row * lines, scale, cap, config);
         let mut weight = select(key < end, known, f32::new(LOWEST));
         let mut highest = weight;
         if comptime!(shared) {
@@ -433,6 +434,7 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
         let (first, end, rows) =
             visible_keys(query, seq, heads, kv_heads, capacity, len, window, ahead);
         let mut acc = Array::<Vector<f32, N>>::new(lines);
+        #[unroll]
         for i in 0..lines {
             acc[i] = Vector::new(0.0f32);
         }
@@ -440,7 +442,7 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
         let mut total = 0.0f32;
         for key in first..end {
             let row = (rows + key) * lines;
-            let score = score(q, query * lines, k, row, lines, scale, cap, config);
+            let score = score(q, query * lines, k, row, scale, cap, config);
             let highest = max(top, score);
             let shrink = f32::exp(top - highest);
             let weight = f32::exp(score - highest);
@@ -448,11 +450,13 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
             total = total * shrink + weight;
             let shrink = Vector::<f32, N>::new(shrink);
             let weight = Vector::<f32, N>::new(weight);
+            #[unroll]
             for i in 0..lines {
                 acc[i] = fma(weight, Vector::cast_from(v[row + i]), acc[i] * shrink);
             }
         }
         let factor = Vector::<f32, N>::new(select(total > 0.0f32, 1.0f32 / total, 0.0f32));
+        #[unroll]
         for i in 0..lines {
             out[query * lines + i] = acc[i] * factor;
         }
@@ -489,13 +493,15 @@ fn score<C: Float, N: Size>(
     q_at: usize,
     k: &[Vector<C, N>],
     k_at: usize,
-    lines: usize,
     scale: f32,
     cap: f32,
     #[comptime] config: AttentionConfig,
 ) -> f32 {
     let width = N::value();
+    let lines = comptime!(config.dim / width);
+    let alone = comptime!(config.reduction == Reduction::Alone);
     let mut products = Vector::<f32, N>::new(0.0);
+    #[unroll(alone)]
     for i in 0..lines {
         products = fma(q[q_at + i], Vector::cast_from(k[k_at + i]), products);
     }
