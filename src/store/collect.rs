@@ -23,6 +23,11 @@ pub(super) fn save<M: ModuleSnapshot>(
     }
     let filter = (!store.filter.is_empty()).then(|| store.filter.clone());
     let adapter = Some(store.to_adapter.clone_box());
+    // The adapter may rename parameters; names and filter speak of the module's own paths, met in the same order.
+    let paths = module
+        .collect(None, None, false)
+        .into_iter()
+        .map(|tensor| tensor.name);
     let collected = module.collect(None, adapter, false);
     let packed = ggml_paths(module);
     let mut parts: HashMap<String, Packed> = HashMap::new();
@@ -30,16 +35,22 @@ pub(super) fn save<M: ModuleSnapshot>(
     for (key, value) in &store.metadata {
         writer.set_metadata(key, value.clone());
     }
-    for tensor in collected {
-        let (owner, part) = match tensor.name.rsplit_once('.') {
+    for (path, tensor) in paths.zip(collected) {
+        let (owner, part) = match path.rsplit_once('.') {
             Some((owner, part)) if packed.contains(owner) => (owner.to_string(), Some(part)),
-            _ => (tensor.name.clone(), None),
+            _ => (path, None),
         };
         if filter.as_ref().is_some_and(|f| !f.matches(&owner)) {
             continue;
         }
         match part {
-            None => add_dense(&mut writer, &store.names.to_file(&owner), tensor)?,
+            None => {
+                let name = match store.names.to_file(&owner) {
+                    name if name == owner => store.names.to_file(&tensor.name),
+                    name => name,
+                };
+                add_dense(&mut writer, &name, tensor)?;
+            }
             Some(part) => {
                 let entry = parts.entry(owner.clone()).or_default();
                 match part {
