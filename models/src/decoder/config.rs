@@ -140,13 +140,22 @@ impl DecoderConfig {
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embedding_scale: None,
             activation: GluActivation::Silu,
-            qkv_bias: gguf.tensor("blk.0.attn_q.bias").is_some(),
+            qkv_bias: gguf.tensors().any(|t| is_qkv_bias(t.name())),
             qk_norm: false,
             post_norms: false,
             logit_softcap: None,
             tied_output: gguf.tensor("output.weight").is_none(),
         })
     }
+}
+
+/// Whether a tensor is the bias of a query, key or value projection. One is enough to ask for all of them: a file
+/// that lacks some must not pass for one without any.
+fn is_qkv_bias(name: &str) -> bool {
+    let part = name
+        .strip_prefix("blk.")
+        .and_then(|rest| rest.split_once('.'));
+    part.is_some_and(|(_, part)| matches!(part, "attn_q.bias" | "attn_k.bias" | "attn_v.bias"))
 }
 
 /// Reads metadata keys under an architecture's prefix.
