@@ -1,6 +1,6 @@
 //! Every error of the store.
 
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::tensor::{Bool, Device, Tensor};
 use burn_gguf::GgmlType;
 use burn_gguf::gguf::GgufError;
@@ -189,7 +189,10 @@ fn unsupported_dtype() {
         mask: Param<Tensor<1, Bool>>,
     }
     let mask = Mask {
-        mask: Param::from_tensor(Tensor::from_data([true, false], &Device::flex())),
+        mask: Param::initialized(
+            ParamId::new(),
+            Tensor::from_data([true, false], &Device::flex()),
+        ),
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mask.gguf");
