@@ -88,9 +88,9 @@ fn every_kernel_becomes_wgsl_that_the_driver_accepts() {
         println!("skipped: no wgpu adapter");
         return;
     };
-    let subgroups = adapter.features() & wgpu::Features::SUBGROUP;
+    let features = adapter.features() & (wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16);
     let descriptor = wgpu::DeviceDescriptor {
-        required_features: subgroups,
+        required_features: features,
         required_limits: adapter.limits(),
         ..Default::default()
     };
@@ -98,7 +98,14 @@ fn every_kernel_becomes_wgsl_that_the_driver_accepts() {
     let entries = kernels(&client);
     let (mut accepted, mut skipped) = (0, 0);
     for entry in &entries {
-        if entry.name.contains("Plane") && subgroups.is_empty() {
+        let needs = [
+            ("Plane", wgpu::Features::SUBGROUP),
+            ("F16 cache", wgpu::Features::SHADER_F16),
+        ];
+        if needs
+            .iter()
+            .any(|&(part, feature)| entry.name.contains(part) && !features.contains(feature))
+        {
             skipped += 1;
             continue;
         }
@@ -133,6 +140,6 @@ fn every_kernel_becomes_wgsl_that_the_driver_accepts() {
         accepted += 1;
     }
     println!(
-        "{accepted} kernels accepted as WGSL, not run; skipped: {skipped} that need subgroups"
+        "{accepted} kernels accepted as WGSL, not run; skipped: {skipped} that need subgroups or f16"
     );
 }
