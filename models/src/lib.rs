@@ -30,6 +30,6 @@ pub mod tokenizer;
 pub use auto::AutoModel;
 pub use error::ModelError;
 pub use generation::{GenerateOptions, Generation};
-pub use load::{LoadOptions, LoadReport};
+pub use load::{LoadOptions, LoadReport, ProgressFn};
 pub use model::{LogitsOf, TextModel};
 pub use session::{Session, SessionOptions};

@@ -8,6 +8,9 @@ use burn_store::{IdentityAdapter, ModuleSnapshot};
 
 use crate::error::ModelError;
 
+/// Told how far a load has come.
+pub type ProgressFn = Box<dyn FnMut(LoadProgress<'_>) + Send>;
+
 /// How a model is loaded.
 #[derive(Default)]
 pub struct LoadOptions {
@@ -16,7 +19,7 @@ pub struct LoadOptions {
     /// Whether weights stay packed.
     pub profile: LoadProfile,
     /// Called after every tensor.
-    pub progress: Option<Box<dyn FnMut(LoadProgress<'_>) + Send + 'static>>,
+    pub progress: Option<ProgressFn>,
 }
 
 /// What a load left over.

@@ -27,8 +27,10 @@ fn every_kernel_becomes_valid_spirv() {
     let Some(client) = super::client() else {
         return;
     };
-    let mut options = WgpuCompilationOptions::default();
-    options.supports_vulkan_compiler = true;
+    let mut options = WgpuCompilationOptions {
+        supports_vulkan_compiler: true,
+        ..Default::default()
+    };
     options.vulkan.supports_explicit_smem = true;
     options.vulkan.max_spirv_version = (1, 5);
     options.vulkan.max_vector_size = 4;
@@ -111,7 +113,7 @@ fn every_kernel_becomes_wgsl_that_the_driver_accepts() {
         }
         let definition = entry.kernel.define();
         let name = definition.settings.kernel_name.clone();
-        let source = cubecl::wgpu::WgslCompiler::default()
+        let source = cubecl::wgpu::WgslCompiler
             .compile(definition, &WgpuCompilationOptions::default())
             .unwrap_or_else(|e| panic!("{}: {e}", entry.name))
             .to_string();

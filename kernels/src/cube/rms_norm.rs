@@ -121,7 +121,7 @@ pub(super) fn rms_norm_kernel<N: Size>(
         for level in 0..comptime!(config.units.ilog2() as usize) {
             let half = comptime!(config.units >> (level + 1));
             if unit < half {
-                sums[first + unit] = sums[first + unit] + sums[first + unit + half];
+                sums[first + unit] += sums[first + unit + half];
             }
             sync_cube();
         }

@@ -225,7 +225,7 @@ impl<'a> MetadataReader<'a> {
     /// A mistyped key, an odd rotated width, or a scaling type that is not known.
     pub fn rope(&self, head_dim: usize, context: usize) -> Result<RopeConfig, ModelError> {
         let n_rot: usize = self.get_or("rope.dimension_count", head_dim)?;
-        if n_rot > head_dim || n_rot % 2 != 0 || n_rot == 0 {
+        if n_rot > head_dim || !n_rot.is_multiple_of(2) || n_rot == 0 {
             return Err(self.invalid(
                 "rope.dimension_count",
                 n_rot,
