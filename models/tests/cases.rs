@@ -108,14 +108,6 @@ fn exact_logits_and_greedy_tokens_are_llama_cpps() {
 fn chunks_do_not_change_the_logits() {
     each_case(|file, path, want| {
         each_device(|device_name, device| {
-            // A software GPU takes long for one token at a time; the families differ in nothing that chunks touch
-            // but the window, which Gemma has.
-            let slow = device_name.contains("vulkan") && !file.starts_with("gemma3");
-            if slow {
-                return say(&format!(
-                    "skipped: chunks of {file} on {device_name}: slow in software, gemma3 covers them"
-                ));
-            }
             let model = load(path, device, Arithmetic::Exact).unwrap();
             for chunk in [1, 7, 32, usize::MAX] {
                 let logits = model
