@@ -97,19 +97,19 @@ pub struct RunArgs {
     #[arg(short = 'n', long = "max-tokens")]
     pub max_tokens: Option<usize>,
     /// 0 is greedy
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     pub temp: f32,
     /// Choose among the k most likely tokens; 0 is all
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
     /// Choose among the most likely tokens that make up this probability
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value_t = 0.95, allow_negative_numbers = true)]
     pub top_p: f32,
     /// Drop tokens less likely than this share of the best one
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = 0.05, allow_negative_numbers = true)]
     pub min_p: f32,
     /// Penalty on tokens seen lately; 1 is none
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
     /// How many tokens the penalty looks back
     #[arg(long, default_value_t = 64)]
