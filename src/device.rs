@@ -131,7 +131,8 @@ pub fn default_device_name() -> Option<&'static str> {
 }
 
 /// Opens a device by name: `flex`, `ndarray`, `vulkan`, `webgpu`, `wgpu`, `metal`, `cuda`, `rocm`, the GPU ones
-/// with an optional index as in `cuda:1`.
+/// with an optional index as in `cuda:1`. For the wgpu family an index counts discrete GPUs; without one the
+/// default adapter is taken, whatever its kind.
 ///
 /// # Errors
 /// An unknown name, a backend that is not compiled in, a bad index, or no such device on this machine.
@@ -169,15 +170,15 @@ pub fn open_device(name: &str) -> Result<Device, DeviceError> {
     }
     // Runtimes report a missing driver or adapter by panicking on first use; turn that into an error here.
     let opened = std::panic::catch_unwind(|| {
-        let device = construct(&kind, index)?;
-        device.sync().ok()?;
-        Some(device)
+        let device = construct(&kind, index).ok_or("it is not compiled in".to_string())?;
+        device.sync().map_err(|e| e.to_string())?;
+        Ok::<_, String>(device)
     });
     match opened {
-        Ok(Some(device)) => Ok(device),
-        Ok(None) => Err(DeviceError::NotFound {
+        Ok(Ok(device)) => Ok(device),
+        Ok(Err(reason)) => Err(DeviceError::NotFound {
             name: name.into(),
-            reason: "the runtime could not use it".into(),
+            reason,
         }),
         Err(panic) => Err(DeviceError::NotFound {
             name: name.into(),

@@ -66,7 +66,8 @@ pub enum CacheArg {
 pub struct ModelArgs {
     /// A GGUF file (any shard of a split one), or owner/repo[:file] with the `hub` feature
     pub model: String,
-    /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index as in cuda:1
+    /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index as in cuda:1 (for vulkan,
+    /// webgpu and metal an index counts discrete GPUs)
     #[arg(long)]
     pub device: Option<String>,
     /// Arithmetic of block-quantized products

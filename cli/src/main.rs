@@ -6,6 +6,7 @@ mod npy;
 mod source;
 mod threads;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -28,13 +29,14 @@ fn main() -> ExitCode {
         // A reader that has seen enough (`| head`) is not a failure.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            // A closed standard error is nothing to fail for.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
             let mut source = error.source();
             let mut last = error.to_string();
             while let Some(cause) = source {
                 let text = cause.to_string();
                 if !last.contains(&text) {
-                    eprintln!("  caused by: {text}");
+                    let _ = writeln!(std::io::stderr(), "  caused by: {text}");
                 }
                 last = text;
                 source = cause.source();

@@ -32,35 +32,104 @@ fn write(
     let dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
     // Magic, version, length and header fill a multiple of 64 bytes.
     let padded = (10 + dict.len() + 1).next_multiple_of(64) - 10;
-    let create = File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-    let mut out = BufWriter::new(create);
-    out.write_all(b"\x93NUMPY\x01\x00")?;
-    out.write_all(&u16::try_from(padded)?.to_le_bytes())?;
-    out.write_all(dict.as_bytes())?;
-    out.write_all(" ".repeat(padded - dict.len() - 1).as_bytes())?;
-    out.write_all(b"\n")?;
-    for value in values {
-        out.write_all(&value)?;
+    replace(path, |out| {
+        out.write_all(b"\x93NUMPY\x01\x00")?;
+        out.write_all(&u16::try_from(padded).unwrap_or(u16::MAX).to_le_bytes())?;
+        out.write_all(dict.as_bytes())?;
+        out.write_all(" ".repeat(padded - dict.len() - 1).as_bytes())?;
+        out.write_all(b"\n")?;
+        for value in values {
+            out.write_all(&value)?;
+        }
+        Ok(())
+    })
+    .map_err(|e| format!("cannot write {}: {e}", path.display()).into())
+}
+
+/// Writes a file beside `path` and renames it there, so that a full disk leaves what was there before. Devices and
+/// pipes are written to directly.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
+    let scratch = match special {
+        true => path.to_path_buf(),
+        false => path.with_added_extension(format!("{}.tmp", std::process::id())),
+    };
+    let written = File::create(&scratch).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()
+    });
+    match (special, written) {
+        (true, written) => written,
+        (false, Ok(())) => std::fs::rename(&scratch, path),
+        (false, Err(error)) => {
+            let _ = std::fs::remove_file(&scratch);
+            Err(error)
+        }
     }
-    out.flush()?;
-    Ok(())
 }
 
 /// Reads the integers of a `.npy` file of any integer type.
 pub fn read_ints(path: &Path) -> Result<Vec<i64>, Error> {
     let bytes = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    parse_ints(&bytes).ok_or_else(|| {
-        format!(
-            "{} is not a .npy file of integers in row-major order",
-            path.display()
-        )
-        .into()
-    })
+    parse_ints(&bytes).map_err(|reason| format!("{}: {reason}", path.display()).into())
 }
 
-fn parse_ints(bytes: &[u8]) -> Option<Vec<i64>> {
+fn parse_ints(bytes: &[u8]) -> Result<Vec<i64>, String> {
+    let (header, data) = split(bytes).ok_or("not a .npy file, or cut off in its header")?;
+    if header.contains("'fortran_order': True") {
+        return Err("the array is in column-major order".to_string());
+    }
+    let descr = header
+        .split("'descr':")
+        .nth(1)
+        .and_then(|rest| rest.split('\'').nth(1))
+        .ok_or("its header names no type")?;
+    let shape = header
+        .split("'shape':")
+        .nth(1)
+        .and_then(|rest| rest.split_once('('))
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .map(|(dims, _)| dims)
+        .ok_or("its header names no shape")?;
+    let count = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|dim| !dim.is_empty())
+        .try_fold(1usize, |n, dim| n.checked_mul(dim.parse().ok()?))
+        .ok_or_else(|| format!("shape ({shape}) makes no sense"))?;
+    let ints = |size: usize, read: fn(&[u8]) -> Option<i64>| {
+        if count.checked_mul(size) != Some(data.len()) {
+            return Err(format!(
+                "shape ({shape}) of type {descr} does not fit its {} bytes of data",
+                data.len()
+            ));
+        }
+        data.chunks_exact(size)
+            .map(|b| read(b).ok_or_else(|| "a value is out of range".to_string()))
+            .collect()
+    };
+    match descr {
+        "<i8" => ints(8, |b| Some(i64::from_le_bytes(b.try_into().ok()?))),
+        "<u8" => ints(8, |b| {
+            i64::try_from(u64::from_le_bytes(b.try_into().ok()?)).ok()
+        }),
+        "<i4" => ints(4, |b| Some(i32::from_le_bytes(b.try_into().ok()?).into())),
+        "<u4" => ints(4, |b| Some(u32::from_le_bytes(b.try_into().ok()?).into())),
+        "<i2" => ints(2, |b| Some(i16::from_le_bytes(b.try_into().ok()?).into())),
+        "<u2" => ints(2, |b| Some(u16::from_le_bytes(b.try_into().ok()?).into())),
+        "|u1" => ints(1, |b| b.first().map(|&v| v.into())),
+        other => Err(format!("type {other} is not a little-endian integer")),
+    }
+}
+
+/// Header text and data.
+fn split(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let rest = bytes.strip_prefix(b"\x93NUMPY")?;
-    let (header_len, header_at): (usize, usize) = match rest.first()? {
+    let (len, at): (usize, usize) = match rest.first()? {
         1 => (
             u16::from_le_bytes(rest.get(2..4)?.try_into().ok()?) as usize,
             4,
@@ -71,35 +140,11 @@ fn parse_ints(bytes: &[u8]) -> Option<Vec<i64>> {
         ),
         _ => return None,
     };
-    let header =
-        std::str::from_utf8(rest.get(header_at..header_at.checked_add(header_len)?)?).ok()?;
-    let data = rest.get(header_at + header_len..)?;
-    if header.contains("'fortran_order': True") {
-        return None;
-    }
-    let descr = header.split("'descr':").nth(1)?.split('\'').nth(1)?;
-    let ints = |size: usize, read: fn(&[u8]) -> i64| data.chunks_exact(size).map(read).collect();
-    match descr {
-        "<i8" => Some(ints(8, |b| {
-            i64::from_le_bytes(b.try_into().unwrap_or_default())
-        })),
-        "<u8" => Some(ints(8, |b| {
-            i64::from_le_bytes(b.try_into().unwrap_or_default())
-        })),
-        "<i4" => Some(ints(4, |b| {
-            i32::from_le_bytes(b.try_into().unwrap_or_default()).into()
-        })),
-        "<u4" => Some(ints(4, |b| {
-            u32::from_le_bytes(b.try_into().unwrap_or_default()).into()
-        })),
-        "<i2" => Some(ints(2, |b| {
-            i16::from_le_bytes(b.try_into().unwrap_or_default()).into()
-        })),
-        "<u2" => Some(ints(2, |b| {
-            u16::from_le_bytes(b.try_into().unwrap_or_default()).into()
-        })),
-        _ => None,
-    }
+    let end = at.checked_add(len)?;
+    Some((
+        std::str::from_utf8(rest.get(at..end)?).ok()?,
+        rest.get(end..)?,
+    ))
 }
 
 #[cfg(test)]
@@ -112,8 +157,11 @@ mod tests {
         write_i32(&path, &[3], &[1, -2, 300_000]).unwrap();
         assert_eq!(read_ints(&path).unwrap(), [1, -2, 300_000]);
         assert!(read_ints(Path::new("/nonexistent.npy")).is_err());
-        std::fs::write(&path, b"\x93NUMPY\x01\x00\xff\xff").unwrap();
-        assert!(read_ints(&path).is_err());
+        let whole = std::fs::read(&path).unwrap();
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            assert!(read_ints(&path).is_err(), "cut to {len} bytes");
+        }
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! `burn-gguf bench`: prompt and generation speed, measured as llama-bench does.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use burn_gguf_models::{AutoModel, Session, SessionOptions};
@@ -49,7 +50,10 @@ pub fn run(args: BenchArgs) -> CommandResult {
         return Err("--repetitions must be at least 1".into());
     }
     let mut options = session_options(&args.model)?;
-    let needed = args.n_depth + args.n_prompt.max(args.n_gen);
+    if args.n_prompt == 0 && args.n_gen == 0 {
+        return Err("--n-prompt and --n-gen are both 0: there is nothing to measure".into());
+    }
+    let needed = args.n_depth.saturating_add(args.n_prompt.max(args.n_gen));
     let model = load(&args.model)?;
     let limit = options.context.unwrap_or(model.model().context_length());
     if needed > limit {
@@ -66,10 +70,9 @@ pub fn run(args: BenchArgs) -> CommandResult {
         tests.push(measure(&model, &args, &options, 0, args.n_gen)?);
     }
     match args.json {
-        true => print_json(&tests)?,
+        true => print_json(&tests),
         false => print_table(&model, &tests),
     }
-    Ok(())
 }
 
 /// One warm-up and the repetitions of a test. The cache is cut back to the depth between them.
@@ -150,23 +153,30 @@ fn print_json(tests: &[Test]) -> CommandResult {
             })
         })
         .collect();
-    println!("{}", serde_json::to_string_pretty(&rows)?);
+    writeln!(
+        std::io::stdout(),
+        "{}",
+        serde_json::to_string_pretty(&rows)?
+    )?;
     Ok(())
 }
 
-fn print_table(model: &AutoModel, tests: &[Test]) {
+fn print_table(model: &AutoModel, tests: &[Test]) -> CommandResult {
+    let mut out = std::io::stdout().lock();
     let size = model.gguf().file_size() as f64 / (1 << 20) as f64;
-    println!(
+    writeln!(
+        out,
         "{}, {:.0} M parameters, {size:.0} MiB, {:?}, {} threads",
         model.model().architecture(),
         model.model().parameters() as f64 / 1e6,
         model.model().device(),
         rayon::current_num_threads(),
-    );
-    println!("| {:<16} | {:>18} |", "test", "tokens/s");
-    println!("|{:-<18}|{:->19}:|", "", "");
+    )?;
+    writeln!(out, "| {:<16} | {:>18} |", "test", "tokens/s")?;
+    writeln!(out, "|{:-<18}|{:->19}:|", "", "")?;
     for test in tests {
         let rate = format!("{:.2} ± {:.2}", test.mean(), test.deviation());
-        println!("| {:<16} | {rate:>18} |", test.name);
+        writeln!(out, "| {:<16} | {rate:>18} |", test.name)?;
     }
+    Ok(())
 }

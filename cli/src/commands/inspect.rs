@@ -1,11 +1,13 @@
 //! `burn-gguf inspect`: what a file holds and whether we run it.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use burn_gguf::computable_types;
 use burn_gguf::device::Backend;
 use burn_gguf::gguf::{Array, Gguf, TensorInfo, Value};
 use burn_gguf_models::families::{families, family};
+use burn_gguf_models::tokenizer::Tokenizer;
 use serde_json::json;
 
 use super::CommandResult;
@@ -19,9 +21,10 @@ const SHOWN_CHARS: usize = 80;
 
 pub fn run(args: InspectArgs) -> CommandResult {
     let gguf = Gguf::open(resolve(&args.model)?)?;
+    let mut out = std::io::stdout().lock();
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&as_json(&gguf))?),
-        false => print(&gguf),
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&as_json(&gguf))?)?,
+        false => print(&gguf, &mut out)?,
     }
     Ok(())
 }
@@ -39,6 +42,11 @@ fn obstacles(gguf: &Gguf) -> Vec<String> {
             ));
         }
         Ok(_) => {}
+    }
+    if let Err(error) = Tokenizer::from_metadata(gguf.metadata()) {
+        found.push(format!(
+            "{error} (`logits --tokens` runs without a tokenizer)"
+        ));
     }
     if gguf.tensors().len() == 0 {
         found.push("the file has no tensors (a vocabulary only)".to_string());
@@ -82,50 +90,60 @@ fn type_name(info: &TensorInfo) -> String {
     }
 }
 
-fn print(gguf: &Gguf) {
-    println!(
+fn print(gguf: &Gguf, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(
+        out,
         "file: {} (GGUF v{}, {})",
         gguf.file(),
         gguf.version(),
         mib(gguf.file_size())
-    );
-    println!("\nmetadata ({} keys):", gguf.metadata().len());
+    )?;
+    writeln!(out, "\nmetadata ({} keys):", gguf.metadata().len())?;
     for (key, value) in gguf.metadata().iter() {
-        println!("  {key} = {}", short(value));
+        writeln!(out, "  {key} = {}", short(value))?;
     }
-    println!("\ntensors ({}):", gguf.tensors().len());
+    writeln!(out, "\ntensors ({}):", gguf.tensors().len())?;
     for info in gguf.tensors() {
-        println!(
+        writeln!(
+            out,
             "  {:<40} {:<8} {:?} {}",
             info.name(),
             type_name(info),
             info.shape(),
             mib(info.byte_len() as u64)
-        );
+        )?;
     }
-    println!("\nby type:");
+    writeln!(out, "\nby type:")?;
     for (name, size) in by_type(gguf) {
         let bits = size.bytes as f64 * 8.0 / size.values.max(1) as f64;
-        println!(
+        writeln!(
+            out,
             "  {name:<8} {:>5} tensors {:>14} values {:>12} {bits:.2} bits/value",
             size.tensors,
             size.values,
             mib(size.bytes)
-        );
+        )?;
     }
-    println!();
+    writeln!(out)?;
     if let Some(family) = gguf.metadata().architecture().ok().and_then(family) {
-        println!("architecture: {} ({})", family.architecture, family.models);
-        println!("  needs: {}", family.parts.join(", "));
+        writeln!(
+            out,
+            "architecture: {} ({})",
+            family.architecture, family.models
+        )?;
+        writeln!(out, "  needs: {}", family.parts.join(", "))?;
     }
     let obstacles = obstacles(gguf);
     match obstacles.is_empty() {
-        true => println!("runs: yes"),
+        true => writeln!(out, "runs: yes")?,
         false => {
-            println!("runs: no");
-            obstacles.iter().for_each(|o| println!("  {o}"));
+            writeln!(out, "runs: no")?;
+            for obstacle in obstacles {
+                writeln!(out, "  {obstacle}")?;
+            }
         }
     }
+    Ok(())
 }
 
 fn mib(bytes: u64) -> String {

@@ -1,5 +1,6 @@
 //! Loading a model for a command.
 
+use std::io::Write;
 use std::time::Duration;
 
 use burn_gguf::device::{Backend, default_device_name, open_device};
@@ -9,6 +10,7 @@ use burn_gguf_models::{AutoModel, LoadOptions, SessionOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::CommandResult;
+use super::devices::quietly;
 use crate::args::{CacheArg, ModelArgs};
 use crate::source::resolve;
 
@@ -21,7 +23,7 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
         }
     };
     let gguf = Gguf::open(resolve(&args.model)?)?;
-    let device = open_device(name)?;
+    let device = quietly(|| open_device(name))?;
     if matches!(args.cache, CacheArg::F16) && matches!(Backend::of(&device)?, Backend::NdArray) {
         return Err("--cache f16 does not work on ndarray, which has no 16-bit floats".into());
     }
@@ -43,7 +45,8 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     }
     let unused = &model.report().unused;
     if !unused.is_empty() {
-        eprintln!(
+        let _ = writeln!(
+            std::io::stderr(),
             "note: {} tensors of the file are not used: {}",
             unused.len(),
             unused.join(", ")

@@ -1,5 +1,7 @@
 //! `burn-gguf logits`: the numbers behind a prompt, for people who check or port models.
 
+use std::io::Write;
+
 use burn_gguf_models::{AutoModel, Session};
 
 use super::CommandResult;
@@ -15,6 +17,16 @@ pub fn run(args: LogitsArgs) -> CommandResult {
         .map_err(|e| format!("cannot create {}: {e}", args.out.display()))?;
     let vocab = model.model().vocab_size();
     let mut session = model.session(&options);
+    // Before any work: all of it would be lost at the end of the context.
+    let context = session.cache().max_len();
+    if tokens.len().saturating_add(args.decode) > context {
+        return Err(format!(
+            "{} tokens and {} to decode do not fit the context of {context}; raise --ctx or lower --decode",
+            tokens.len(),
+            args.decode
+        )
+        .into());
+    }
     let logits = session.feed_all(&tokens)?;
     let ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
     npy::write_i32(&args.out.join("tokens.npy"), &[ids.len()], &ids)?;
@@ -29,11 +41,12 @@ pub fn run(args: LogitsArgs) -> CommandResult {
             &logits,
         )?;
     }
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{} tokens, vocabulary {vocab}, written to {}",
         tokens.len(),
         args.out.display()
-    );
+    )?;
     Ok(())
 }
 
@@ -71,6 +84,11 @@ fn decode(
 }
 
 fn argmax(logits: &[f32]) -> CommandResult<u32> {
+    if let Some(id) = logits.iter().position(|v| v.is_nan()) {
+        return Err(
+            format!("the logit of token {id} is not a number; there is no greedy choice").into(),
+        );
+    }
     logits
         .iter()
         .enumerate()

@@ -93,7 +93,11 @@ fn report(generation: &Generation<'_>) {
         _ => "stopped",
     };
     let stats = generation.stats();
-    eprintln!("[{stats}, {reason}, seed {}]", generation.seed());
+    let _ = writeln!(
+        std::io::stderr(),
+        "[{stats}, {reason}, seed {}]",
+        generation.seed()
+    );
 }
 
 /// Turns of user and model until the input ends.
@@ -101,7 +105,10 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
     let template = model.chat_template().map_err(suggest_raw)?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        eprintln!("chat; /clear starts anew, /exit or Ctrl-D ends");
+        let _ = writeln!(
+            std::io::stderr(),
+            "chat; /clear starts anew, /exit or Ctrl-D ends"
+        );
     }
     let mut conversation = opening(args);
     let mut session = model.session(&options.session);
@@ -110,13 +117,13 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
     let mut input = std::io::stdin().lock();
     loop {
         if interactive {
-            eprint!("> ");
+            let _ = write!(std::io::stderr(), "> ");
         }
-        let mut line = String::new();
-        if input.read_line(&mut line)? == 0 {
+        let mut line = Vec::new();
+        if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        match line.trim() {
+        match String::from_utf8_lossy(&line).trim() {
             "" => continue,
             "/exit" | "/quit" => return Ok(()),
             "/clear" => {
@@ -127,8 +134,19 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
         }
         let prompt = template.render(&conversation)?;
         let tokens = model.tokenizer()?.encode_prompt(prompt)?;
-        let fresh = reuse(&mut session, &cached, &tokens);
-        let mut generation = Generation::start(session, model.tokenizer()?, fresh, options)?;
+        let context = session.cache().max_len();
+        if tokens.len() >= context {
+            conversation.messages.pop();
+            let _ = writeln!(
+                std::io::stderr(),
+                "the conversation would take {} of {context} tokens; say less, /clear, or start with a larger --ctx",
+                tokens.len()
+            );
+            continue;
+        }
+        let (known, fresh) = reuse(&mut session, &cached, &tokens);
+        let mut generation =
+            Generation::resume(session, model.tokenizer()?, known, fresh, options)?;
         let mut out = std::io::stdout().lock();
         let answer = stream(&mut generation, &mut out)?;
         writeln!(out)?;
@@ -144,8 +162,12 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
     }
 }
 
-/// Cuts the cache to what it shares with `tokens` and returns the rest, which has at least one token.
-fn reuse<'t>(session: &mut Session<'_>, cached: &[u32], tokens: &'t [u32]) -> &'t [u32] {
+/// Cuts the cache to what it shares with `tokens`; returns that part and the rest, which has at least one token.
+fn reuse<'t>(
+    session: &mut Session<'_>,
+    cached: &[u32],
+    tokens: &'t [u32],
+) -> (&'t [u32], &'t [u32]) {
     let shared = cached
         .iter()
         .zip(tokens)
@@ -153,5 +175,5 @@ fn reuse<'t>(session: &mut Session<'_>, cached: &[u32], tokens: &'t [u32]) -> &'
         .count();
     let shared = shared.min(tokens.len().saturating_sub(1));
     session.cache_mut().truncate(shared);
-    &tokens[shared..]
+    tokens.split_at(shared)
 }

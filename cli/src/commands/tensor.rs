@@ -1,5 +1,7 @@
 //! `burn-gguf tensor`: one tensor's values.
 
+use std::io::Write;
+
 use burn_gguf::gguf::Gguf;
 use burn_gguf::store::GgufStore;
 use burn_store::{ModuleStore, bridge};
@@ -11,6 +13,13 @@ use crate::source::resolve;
 
 pub fn run(args: TensorArgs) -> CommandResult {
     let gguf = Gguf::open(resolve(&args.file)?)?;
+    let same = |shard: &std::path::Path| {
+        let target = std::fs::canonicalize(&args.out).ok();
+        target.is_some() && target == std::fs::canonicalize(shard).ok()
+    };
+    if gguf.shards().any(same) {
+        return Err(format!("--out {} is the model itself", args.out.display()).into());
+    }
     let ggml_type = gguf.require(&args.name)?.usable_type()?;
     let mut store = GgufStore::from_gguf(gguf);
     let tensor = store
@@ -21,10 +30,11 @@ pub fn run(args: TensorArgs) -> CommandResult {
     let shape: Vec<usize> = data.shape().to_vec();
     let values: Vec<f32> = data.iter::<f32>().collect();
     npy::write_f32(&args.out, &shape, &values)?;
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{} {ggml_type} {shape:?} written to {}",
         args.name,
         args.out.display()
-    );
+    )?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! `burn-gguf tokenize`: text to ids and back.
 
+use std::io::Write;
+
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::tokenizer::Tokenizer;
 
@@ -11,7 +13,7 @@ pub fn run(args: TokenizeArgs) -> CommandResult {
     let gguf = Gguf::open(resolve(&args.model)?)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
     if let Some(ids) = &args.input.decode {
-        println!("{}", tokenizer.decode(ids, true)?);
+        writeln!(std::io::stdout(), "{}", tokenizer.decode(ids, true)?)?;
         return Ok(());
     }
     let text = match (&args.input.text, &args.input.file) {
@@ -21,6 +23,6 @@ pub fn run(args: TokenizeArgs) -> CommandResult {
         (text, None) => text.clone().unwrap_or_default().into_bytes(),
     };
     let ids = tokenizer.encode(text, args.bos, args.parse_special)?;
-    println!("{}", serde_json::to_string(&ids)?);
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&ids)?)?;
     Ok(())
 }

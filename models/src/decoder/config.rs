@@ -132,7 +132,7 @@ impl DecoderConfig {
             heads,
             kv_heads,
             head_dim,
-            eps: keys.get("attention.layer_norm_rms_epsilon")?,
+            eps: keys.positive("attention.layer_norm_rms_epsilon", None)? as f32,
             context_length,
             rope_sliding: rope.clone(),
             rope,
@@ -210,6 +210,22 @@ impl<'a> MetadataReader<'a> {
         self.metadata.per_layer(&self.full(key), layers)
     }
 
+    /// A finite number above 0; `default` where the key is absent.
+    ///
+    /// # Errors
+    /// If it is anything else, or absent without a default.
+    pub fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, ModelError> {
+        let value: f64 = match default {
+            Some(default) => self.get_or(key, default)?,
+            None => self.get(key)?,
+        };
+        // Below this, f32 arithmetic on it loses all digits.
+        match value.is_finite() && value >= f64::from(f32::MIN_POSITIVE) {
+            true => Ok(value),
+            false => Err(self.invalid(key, value, "it must be a finite number above 0")),
+        }
+    }
+
     /// An error about this key's value.
     pub fn invalid(&self, key: &str, value: impl ToString, reason: &str) -> ModelError {
         ModelError::InvalidValue {
@@ -232,7 +248,7 @@ impl<'a> MetadataReader<'a> {
                 "it must be even, above 0 and at most the head width",
             ));
         }
-        let base: f64 = self.get_or("rope.freq_base", 10_000.0)?;
+        let base = self.positive("rope.freq_base", Some(10_000.0))?;
         let mut rope = RopeConfig::new(n_rot, base, RopeStyle::Neox);
         let kind: String = self.get_or("rope.scaling.type", "linear".to_string())?;
         let factor: f64 = self.get_or(

@@ -67,15 +67,30 @@ impl<'m> Generation<'m> {
     /// # Errors
     /// Bad sampling parameters, an empty prompt, or one that does not fit the context.
     pub fn start(
+        session: Session<'m>,
+        tokenizer: &'m Tokenizer,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<Self, GenerateError> {
+        Self::resume(session, tokenizer, &[], prompt, options)
+    }
+
+    /// As [`start`](Self::start) in a session whose cache holds the tokens `history` already: they are not read
+    /// again, but the repeat penalty knows of them.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn resume(
         mut session: Session<'m>,
         tokenizer: &'m Tokenizer,
+        history: &[u32],
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<Self, GenerateError> {
         let special = tokenizer.special();
         let mut sampler =
             Sampler::new(options.sampling.clone())?.with_suppressed(&special.suppressed);
-        for &token in prompt {
+        for &token in history.iter().chain(prompt) {
             sampler.accept(token);
         }
         let mut stop = StopChecker::for_tokenizer(tokenizer)

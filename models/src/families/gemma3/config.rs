@@ -30,7 +30,7 @@ pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
         // Scaling of positions applies to full-attention layers only.
         rope_sliding: RopeConfig::new(
             read.rope.n_rot,
-            keys.get_or("rope.freq_base_swa", 10_000.0)?,
+            keys.positive("rope.freq_base_swa", Some(10_000.0))?,
             read.rope.style,
         ),
         windows: sliding
