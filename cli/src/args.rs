@@ -64,7 +64,7 @@ pub enum CacheArg {
 /// A model and how to run it.
 #[derive(Args, Clone)]
 pub struct ModelArgs {
-    /// A GGUF file (any shard of a split one), or owner/repo[:file] with the `hub` feature
+    /// A GGUF file (any shard of a split one), or `owner/repo[:file]` with the `hub` feature
     pub model: String,
     /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index as in cuda:1 (for vulkan,
     /// webgpu and metal an index counts discrete GPUs)
