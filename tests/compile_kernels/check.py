@@ -3,7 +3,7 @@
 
 usage: check.py DIR [ARCH...]        (by default sm_80 and sm_90)
 
-The library comes from an installed CUDA toolkit or from `pip install nvidia-cuda-nvrtc-cu12`; NVRTC_LIB names it where
+The library comes from an installed CUDA toolkit or from `pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`; NVRTC_LIB names it where
 it is elsewhere. Ends with status 1 if a kernel does not compile, and 77 where there is no NVRTC.
 """
 
@@ -71,7 +71,7 @@ def main():
     folder, archs = Path(sys.argv[1]), sys.argv[2:] or ["sm_80", "sm_90"]
     nvrtc = load_nvrtc()
     if nvrtc is None:
-        print("skipped: no NVRTC (pip install nvidia-cuda-nvrtc-cu12)")
+        print("skipped: no NVRTC (pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12)")
         sys.exit(77)
     kernels = [line.split("\t") for line in (folder / "kernels.tsv").read_text().splitlines()]
     failed = 0
