@@ -202,7 +202,8 @@ impl GgmlTensor {
 
     /// Rows by index without widening the table: ids `[n]` (each below `matrices * rows`) to f32 `[n, cols]`.
     ///
-    /// Ids out of range panic on CPU devices, as burn's embedding does, and read as zeros on CubeCL devices.
+    /// Ids out of range panic on CPU devices, as burn's embedding does; on CubeCL devices, which
+    /// cannot report an error, their rows are NaN.
     pub fn gather_rows(&self, ids: Tensor<1, Int>) -> Tensor<2> {
         Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_gather_rows(
             self.primitive(),

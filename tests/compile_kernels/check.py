@@ -3,8 +3,8 @@
 
 usage: check.py DIR [ARCH...]        (by default sm_80 and sm_90)
 
-The library comes from an installed CUDA toolkit or from `pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12`; NVRTC_LIB names it where
-it is elsewhere. Ends with status 1 if a kernel does not compile, and 77 where there is no NVRTC.
+The library and headers come from an installed CUDA toolkit or from `pip install nvidia-cuda-nvrtc-cu12
+nvidia-cuda-runtime-cu12`; NVRTC_LIB names the library where it is elsewhere. Ends with status 1 if a kernel does not compile, and 77 where there is no NVRTC.
 """
 
 import ctypes
