@@ -6,9 +6,10 @@ use burn_gguf::gguf::Gguf;
 use crate::decoder::{DecoderConfig, DenseDecoder};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport, load_module};
+use crate::model::TextModel;
 
 /// GGUF tensor names of the parts all dense decoders share, and the module paths they fill.
-pub(super) const SHARED_BINDINGS: &[(&str, &str)] = &[
+const SHARED_BINDINGS: &[(&str, &str)] = &[
     ("token_embd.weight", "embedding.weight"),
     ("output_norm.weight", "output_norm.weight"),
     ("output.weight", "output.weight"),
@@ -26,14 +27,15 @@ pub(super) const SHARED_BINDINGS: &[(&str, &str)] = &[
     ("blk.{}.ffn_down.weight", "layers.{}.mlp.down.weight"),
 ];
 
-/// Builds the module of `config` on `device` and fills it from the file.
+/// Builds the module of `config` on `device` and fills it from the file, by the shared bindings and the family's own.
 pub(super) fn load(
     gguf: &Gguf,
     config: &DecoderConfig,
-    bindings: &[&[(&str, &str)]],
+    bindings: &[(&str, &str)],
     device: &Device,
     options: LoadOptions,
-) -> Result<(DenseDecoder, LoadReport), ModelError> {
+) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
-    load_module(gguf, model, bindings, options)
+    let (model, report) = load_module(gguf, model, &[SHARED_BINDINGS, bindings], options)?;
+    Ok((Box::new(model), report))
 }

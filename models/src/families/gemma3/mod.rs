@@ -19,13 +19,5 @@ pub(super) fn load(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let config = config(gguf)?;
-    let (model, report) = dense::load(
-        gguf,
-        &config,
-        &[dense::SHARED_BINDINGS, BINDINGS],
-        device,
-        options,
-    )?;
-    Ok((Box::new(model), report))
+    dense::load(gguf, &config(gguf)?, BINDINGS, device, options)
 }

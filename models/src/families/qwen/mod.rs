@@ -19,15 +19,7 @@ pub(super) fn load_qwen2(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let config = qwen2_config(gguf)?;
-    let (model, report) = dense::load(
-        gguf,
-        &config,
-        &[dense::SHARED_BINDINGS, BINDINGS],
-        device,
-        options,
-    )?;
-    Ok((Box::new(model), report))
+    dense::load(gguf, &qwen2_config(gguf)?, BINDINGS, device, options)
 }
 
 pub(super) fn load_qwen3(
@@ -35,13 +27,5 @@ pub(super) fn load_qwen3(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let config = qwen3_config(gguf)?;
-    let (model, report) = dense::load(
-        gguf,
-        &config,
-        &[dense::SHARED_BINDINGS, BINDINGS],
-        device,
-        options,
-    )?;
-    Ok((Box::new(model), report))
+    dense::load(gguf, &qwen3_config(gguf)?, BINDINGS, device, options)
 }
