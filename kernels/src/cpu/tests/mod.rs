@@ -1,6 +1,7 @@
 //! Every operation, over every type and every level this CPU has.
 
 mod decode;
+mod experts;
 mod linear;
 
 use super::*;
