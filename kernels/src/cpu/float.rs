@@ -200,7 +200,10 @@ impl<D: Decode> Multiply<'_, D> {
                 for row in 0..rows {
                     let bytes = self.columns(task.row(first + row), start, depth);
                     // SAFETY: the caller says so.
-                    unsafe { self.decode.decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth]) };
+                    unsafe {
+                        self.decode
+                            .decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth])
+                    };
                 }
                 for column in (0..depth).step_by(8) {
                     for row in (0..FLOAT_ROWS).step_by(8) {

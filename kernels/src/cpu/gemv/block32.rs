@@ -7,7 +7,12 @@ use core::arch::x86_64::*;
 
 /// A type of 32-value blocks.
 pub(super) trait Block32: CodeBlock {
-    /// The codes of one block, in order.
+    /// Whether the registers of codes hold `value + 128`, so that the offset can be taken off the integers: for 8-bit
+    /// codes, which would drown the rest, and for scales so large that the offset's part would overflow by itself.
+    /// Else registers hold codes, and the offset's part is taken off at the end.
+    const SIGNED: bool = Self::CODE_BITS == 8;
+
+    /// The codes of one block, in order; see [`SIGNED`](Self::SIGNED).
     ///
     /// # Safety
     /// Needs AVX2; `block` must be whole.
@@ -20,7 +25,12 @@ pub(super) trait Block32: CodeBlock {
     #[inline(always)]
     unsafe fn codes_avx512(blocks: *const u8) -> __m512i {
         // SAFETY: the caller says so.
-        unsafe { join(Self::codes_avx2(blocks), Self::codes_avx2(blocks.add(Self::BYTES))) }
+        unsafe {
+            join(
+                Self::codes_avx2(blocks),
+                Self::codes_avx2(blocks.add(Self::BYTES)),
+            )
+        }
     }
 
     /// The scale of a block: by default the `f16` in front.
@@ -101,12 +111,16 @@ pub(super) unsafe fn unpack_avx2<T: Block32>(
         if T::HAS_MIN {
             mins[0] = T::min(block.as_ptr());
         }
-        _mm256_storeu_si256(codes.as_mut_ptr().cast(), T::codes_avx2(block.as_ptr()));
+        let mut values = T::codes_avx2(block.as_ptr());
+        if T::SIGNED && T::OFFSET != 128 {
+            values = _mm256_sub_epi8(values, _mm256_set1_epi8((128 - T::OFFSET) as i8));
+        }
+        _mm256_storeu_si256(codes.as_mut_ptr().cast(), values);
     }
 }
 
 /// Row products of a `Block32` type. What the offset of the codes contributes is taken off at the end, by the sums of
-/// activations times the scales; 8-bit codes are made signed instead, because `maddubs` would overflow.
+/// activations times the scales; signed codes lend their sign to the activations, because `maddubs` takes unsigned ones.
 ///
 /// # Safety
 /// As [`CpuCode::dot_avx2`](crate::cpu::types::CpuCode::dot_avx2).
@@ -130,7 +144,7 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
             for t in 0..N {
                 let x_scales = _mm_loadu_ps(x[t].scales.as_ptr().add(first));
                 _mm_storeu_ps(both[t].as_mut_ptr(), _mm_mul_ps(d, x_scales));
-                if T::CODE_BITS < 8 {
+                if !T::SIGNED {
                     let sums = _mm_loadu_ps(x[t].sums.as_ptr().add(first));
                     total_sum[t] = _mm_fmadd_ps(of_sums, sums, total_sum[t]);
                 }
@@ -139,7 +153,7 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
                 let codes = T::codes_avx2(run.add(i * T::BYTES));
                 for t in 0..N {
                     let dots =
-                        dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add((first + i) * 32));
+                        dot_codes_avx2(codes, x[t].codes.as_ptr().add((first + i) * 32), T::SIGNED);
                     let scale = _mm256_broadcast_ss(&both[t][i]);
                     total[t][i % 2] = _mm256_fmadd_ps(dots, scale, total[t][i % 2]);
                 }
@@ -151,10 +165,10 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
             let of_sums = if T::HAS_MIN { T::min(block) } else { d };
             let codes = T::codes_avx2(block);
             for t in 0..N {
-                let dots = dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add(b * 32));
+                let dots = dot_codes_avx2(codes, x[t].codes.as_ptr().add(b * 32), T::SIGNED);
                 let scale = _mm256_set1_ps(d * x[t].scales[b]);
                 total[t][0] = _mm256_fmadd_ps(dots, scale, total[t][0]);
-                if T::CODE_BITS < 8 {
+                if !T::SIGNED {
                     total_sum[t] = _mm_add_ss(total_sum[t], _mm_set_ss(of_sums * x[t].sums[b]));
                 }
             }
@@ -172,7 +186,7 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
     }
 }
 
-/// Row products of a `Block32` type; the offset of the codes as for AVX2, except that 8-bit sums start from it.
+/// Row products of a `Block32` type; the offset of the codes as for AVX2, except that sums of signed codes start from it.
 ///
 /// # Safety
 /// As [`CpuCode::dot_avx512`](crate::cpu::types::CpuCode::dot_avx512).
@@ -202,7 +216,7 @@ pub(super) unsafe fn dot_avx512<T: Block32, const N: usize>(
                     d,
                     _mm_loadu_ps(x[t].scales.as_ptr().add(first)),
                 ));
-                if T::CODE_BITS < 8 {
+                if !T::SIGNED {
                     let sums = _mm_loadu_ps(x[t].sums.as_ptr().add(first));
                     total_sum[t] = _mm_fmadd_ps(of_sums, sums, total_sum[t]);
                 }
@@ -212,7 +226,7 @@ pub(super) unsafe fn dot_avx512<T: Block32, const N: usize>(
                 for t in 0..N {
                     let x_codes =
                         _mm512_loadu_si512(x[t].codes.as_ptr().add((first + 2 * i) * 32).cast());
-                    let start = if T::CODE_BITS == 8 {
+                    let start = if T::SIGNED {
                         _mm512_loadu_si512(x[t].lanes.as_ptr().add((first + 2 * i) * 8).cast())
                     } else {
                         _mm512_setzero_si512()
@@ -230,7 +244,7 @@ pub(super) unsafe fn dot_avx512<T: Block32, const N: usize>(
             let codes = T::codes_avx2(block);
             for t in 0..N {
                 let x_codes = _mm256_loadu_si256(x[t].codes.as_ptr().add(b * 32).cast());
-                let start = if T::CODE_BITS == 8 {
+                let start = if T::SIGNED {
                     _mm256_loadu_si256(x[t].lanes.as_ptr().add(b * 8).cast())
                 } else {
                     _mm256_setzero_si256()
@@ -238,7 +252,7 @@ pub(super) unsafe fn dot_avx512<T: Block32, const N: usize>(
                 let dots = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(start, codes, x_codes));
                 total_rest[t] =
                     _mm256_fmadd_ps(dots, _mm256_set1_ps(d * x[t].scales[b]), total_rest[t]);
-                if T::CODE_BITS < 8 {
+                if !T::SIGNED {
                     total_sum[t] = _mm_add_ss(total_sum[t], _mm_set_ss(of_sums * x[t].sums[b]));
                 }
             }

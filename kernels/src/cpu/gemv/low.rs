@@ -6,7 +6,7 @@ cpu_code!(run: Q1_0, Q2_0);
 mod x86 {
     use crate::blocks::{BlockType, Q1_0, Q2_0};
     use crate::cpu::gemv::run::{Header, Run};
-    use crate::cpu::gemv::x86::{half, join, spread_bits_avx2};
+    use crate::cpu::gemv::x86::{half, spread_bits_avx2};
     use core::arch::x86_64::*;
 
     impl Run for Q1_0 {
@@ -88,11 +88,7 @@ mod x86 {
                 let words = _mm512_cvtepu8_epi32(qs);
                 let x = _mm512_or_si512(words, _mm512_slli_epi32::<12>(words));
                 // 0xa8: the first or the second, and the third.
-                _mm512_ternarylogic_epi64::<0xa8>(
-                    x,
-                    _mm512_slli_epi32::<6>(x),
-                    _mm512_set1_epi8(3),
-                )
+                _mm512_ternarylogic_epi64::<0xa8>(x, _mm512_slli_epi32::<6>(x), _mm512_set1_epi8(3))
             }
         }
     }

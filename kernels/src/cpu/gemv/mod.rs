@@ -41,6 +41,7 @@ macro_rules! cpu_code {
     )*};
 }
 
+mod fp4;
 mod low;
 mod q2_k;
 mod q3_k;

@@ -53,9 +53,8 @@ mod x86 {
                 let widen = |bytes, d| {
                     let d = _mm256_broadcastss_ps(d);
                     let high = _mm_unpackhi_epi64(bytes, bytes);
-                    let part = |bytes| {
-                        _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), d)
-                    };
+                    let part =
+                        |bytes| _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), d);
                     [part(bytes), part(high)]
                 };
                 Header {

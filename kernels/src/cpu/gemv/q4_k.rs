@@ -23,7 +23,11 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let qs = _mm256_loadu_si256(block.add(16 + 32 * (I / 2)).cast());
-                let qs = if I % 2 == 0 { qs } else { _mm256_srli_epi16::<4>(qs) };
+                let qs = if I % 2 == 0 {
+                    qs
+                } else {
+                    _mm256_srli_epi16::<4>(qs)
+                };
                 _mm256_and_si256(qs, _mm256_set1_epi8(15))
             }
         }

@@ -21,7 +21,11 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let qs = _mm256_loadu_si256(block.add(48 + 32 * (I / 2)).cast());
-                let qs = if I % 2 == 0 { qs } else { _mm256_srli_epi16::<4>(qs) };
+                let qs = if I % 2 == 0 {
+                    qs
+                } else {
+                    _mm256_srli_epi16::<4>(qs)
+                };
                 let qh = _mm256_loadu_si256(block.add(16).cast());
                 let bit = _mm256_set1_epi8((1u8 << I) as i8);
                 let set = _mm256_cmpeq_epi8(_mm256_and_si256(qh, bit), bit);

@@ -150,7 +150,11 @@ pub(super) unsafe fn dot_avx2<T: Run + CpuCode, const N: usize>(
                 }
             }
             if T::CODE_BITS < 8 {
-                let of_sums = if T::HAS_MIN { header.mins } else { header.scales };
+                let of_sums = if T::HAS_MIN {
+                    header.mins
+                } else {
+                    header.scales
+                };
                 for t in 0..N {
                     let to = &mut total_sum[t];
                     if T::SUB_LEN == 16 {
@@ -171,7 +175,7 @@ pub(super) unsafe fn dot_avx2<T: Run + CpuCode, const N: usize>(
                     _mm256_broadcast_ss(&scales[2 * I + 1]),
                 );
                 for t in 0..N {
-                    let dots = dot_codes_avx2::<T>(codes, x[t].codes.as_ptr().add(RUN_LEN * b + 32 * I));
+                    let dots = dot_codes_avx2(codes, x[t].codes.as_ptr().add(RUN_LEN * b + 32 * I), T::CODE_BITS == 8);
                     let scale = if T::SUB_LEN == 16 {
                         let x_scale = _mm256_broadcast_ss(&*x[t].scales.as_ptr().add(8 * b + I));
                         _mm256_mul_ps(pair, x_scale)
@@ -227,7 +231,11 @@ pub(super) unsafe fn dot_avx512<T: Run + CpuCode, const N: usize>(
                     _mm512_castps256_ps512(_mm256_mul_ps(header.scales[0], x_scales))
                 };
                 if T::CODE_BITS < 8 {
-                    let of_sums = if T::HAS_MIN { header.mins } else { header.scales };
+                    let of_sums = if T::HAS_MIN {
+                        header.mins
+                    } else {
+                        header.scales
+                    };
                     if T::SUB_LEN == 16 {
                         let sums = _mm512_loadu_ps(x[t].sums16.as_ptr().add(16 * b));
                         total_sum[t] = _mm512_fmadd_ps(wide(of_sums), sums, total_sum[t]);

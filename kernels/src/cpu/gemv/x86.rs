@@ -2,7 +2,6 @@
 //!
 //! All functions need the features of the level in their name, and are `unsafe` for that.
 
-use crate::blocks::CodeBlock;
 use core::arch::x86_64::*;
 
 /// The sum of 8 lanes.
@@ -29,19 +28,19 @@ pub(super) unsafe fn dot_avx2(codes: __m256i, x: __m256i) -> __m256i {
     unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)) }
 }
 
-/// Dot products of 4 neighbours each, of codes of a type and 32 activations. 8-bit codes are made signed, less 128;
-/// the offset of others is not taken off.
+/// Dot products of 4 neighbours each, of codes below 128 and 32 activations; or of signed numbers, less 128, if the
+/// codes are those plus 128.
 ///
 /// # Safety
 /// Needs AVX2 and 32 activations.
 #[inline(always)]
-pub(super) unsafe fn dot_codes_avx2<T: CodeBlock>(codes: __m256i, x: *const i8) -> __m256 {
+pub(super) unsafe fn dot_codes_avx2(codes: __m256i, x: *const i8, signed: bool) -> __m256 {
     // SAFETY: the caller says so.
     unsafe {
         let x = _mm256_loadu_si256(x.cast());
-        _mm256_cvtepi32_ps(if T::CODE_BITS == 8 {
-            let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-            dot_avx2(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        _mm256_cvtepi32_ps(if signed {
+            let values = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+            dot_avx2(_mm256_abs_epi8(values), _mm256_sign_epi8(x, values))
         } else {
             dot_avx2(codes, x)
         })

@@ -280,7 +280,11 @@ impl Cursor {
     /// # Safety
     /// The cursor must be inside its slices.
     #[inline(always)]
-    unsafe fn scale<const HAS_MIN: bool>(&mut self, dots: &[__m256i; TOKENS], total: &mut [__m256; TOKENS]) {
+    unsafe fn scale<const HAS_MIN: bool>(
+        &mut self,
+        dots: &[__m256i; TOKENS],
+        total: &mut [__m256; TOKENS],
+    ) {
         const ROWS: usize = Avx2::ROWS;
         // SAFETY: the caller says so.
         unsafe {
