@@ -70,8 +70,8 @@ impl Case {
                     continue;
                 };
                 known.extend_from_slice(got);
-                let x = if shape.x_per_choice { slot } else { slot / shape.chosen };
-                let x = &x[x * cols..(x + 1) * cols];
+                let row = if shape.x_per_choice { slot } else { slot / shape.chosen };
+                let x = &x[row * cols..(row + 1) * cols];
                 let first = id * rows * cols;
                 for w in weights[first..first + rows * cols].chunks_exact(cols) {
                     let products = x.iter().zip(w).map(|(&a, &b)| f64::from(a) * f64::from(b));

@@ -72,11 +72,8 @@ fn targets() -> Vec<Target> {
     }];
     #[cfg(feature = "vulkan")]
     if spirv {
-        use cubecl::{
-            device::{Device, WgpuDevice},
-            wgpu::{WgpuServer, WgslCompiler},
-        };
-        let id = WgpuDevice::default().to_id();
+        use cubecl::wgpu::{WgpuServer, WgslCompiler};
+        let id = targets[0].client.service_id().device;
         // This client has the properties of the other compiler, which keep from shared memory on a software device.
         targets.push(Target {
             name: "wgpu<wgsl>",
@@ -131,7 +128,7 @@ fn dequantize_is_bit_equal_to_the_goldens() {
         let blocks = bytes.len() / ty.block_bytes();
         let matrix = upload(client, &bytes, ty, blocks, ty.block_len());
         let out = dequantize(client, &matrix, FloatKind::F32).unwrap();
-        let got = to_f32(client.read_one(out).unwrap());
+        let got = to_f32(&client.read_one(out).unwrap());
         assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
         println!("{ty}: {} values bit-equal", got.len());
     }
@@ -207,11 +204,11 @@ fn narrowing_rounds_to_even_and_keeps_specials() {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let matrix = upload(client, &bytes, GgmlType::F32, 1, values.len());
     let half = dequantize(client, &matrix, FloatKind::F16).unwrap();
-    for (v, got) in values.iter().zip(to_u16(client.read_one(half).unwrap())) {
+    for (v, got) in values.iter().zip(to_u16(&client.read_one(half).unwrap())) {
         assert_eq!(got, half::f16::from_f32(*v).to_bits(), "f16 of {v:e}");
     }
     let wide = dequantize(client, &matrix, FloatKind::BF16).unwrap();
-    for (v, got) in values.iter().zip(to_u16(client.read_one(wide).unwrap())) {
+    for (v, got) in values.iter().zip(to_u16(&client.read_one(wide).unwrap())) {
         assert_eq!(got, half::bf16::from_f32(*v).to_bits(), "bf16 of {v:e}");
     }
     });
@@ -225,7 +222,7 @@ fn every_half_decodes_exactly() {
         let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let matrix = upload(client, &bytes, ty, 256, 256);
         let got = dequantize(client, &matrix, FloatKind::F32).unwrap();
-        let got = to_f32(client.read_one(got).unwrap());
+        let got = to_f32(&client.read_one(got).unwrap());
         assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
     }
     });
@@ -253,7 +250,7 @@ fn gather_rows_copies_the_asked_rows() {
                 let handle = client.create_from_slice(bytemuck::cast_slice(&ids));
                 let id_type = ElemType::Int(IntKind::I32);
                 let out = gather_rows(client, &matrix, handle, ids.len(), id_type).unwrap();
-                let got = to_f32(client.read_one(out).unwrap());
+                let got = to_f32(&client.read_one(out).unwrap());
                 assert_bits(&got, &want, &format!("{ty} {cols}, limit {limit}"));
             }
         }
@@ -424,7 +421,7 @@ fn linear_with_long_strips() {
         for n in [1, 7] {
             let x = client.create_from_slice(bytemuck::cast_slice(&x[..n * cols]));
             let out = linear_with(client, &matrix, x, n, target.options).unwrap();
-            let got = to_f32(client.read_one(out).unwrap());
+            let got = to_f32(&client.read_one(out).unwrap());
             let error = nmse(&got, &want[..n * rows]);
             assert!(error <= LINEAR_NMSE, "{ty}, n = {n}: NMSE {error:e}");
         }
@@ -452,7 +449,7 @@ fn rows_that_end_before_an_infinity_are_not_touched_by_it() {
         };
         let x = client.create_from_slice(bytemuck::cast_slice(&[1.0f32; 5]));
         let out = linear_with(client, &matrix, x, 1, options).unwrap();
-        let got = to_f32(client.read_one(out).unwrap());
+        let got = to_f32(&client.read_one(out).unwrap());
         assert_eq!(got, [5.0, f32::INFINITY]);
     }
     });
@@ -487,11 +484,11 @@ fn empty_operands_give_empty_or_zero_results() {
     );
     let no_cols = upload(client, &[], GgmlType::Q8_0, 3, 0);
     let out = linear_with(client, &no_cols, x(), 2, options).unwrap();
-    assert_eq!(to_f32(client.read_one(out).unwrap()), [0.0; 6]);
+    assert_eq!(to_f32(&client.read_one(out).unwrap()), [0.0; 6]);
     let id_type = ElemType::Int(IntKind::I32);
     let out = gather_rows(client, &no_rows, x(), 1, id_type).unwrap();
     assert!(
-        to_f32(client.read_one(out).unwrap())
+        to_f32(&client.read_one(out).unwrap())
             .iter()
             .all(|v| v.is_nan())
     );

@@ -18,7 +18,7 @@ use cubecl::{
 
 use super::{
     CubeError, FloatKind, Reduction,
-    gemv::spread,
+    route::spread,
     matrix::{binding_limit, check_operand},
 };
 

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     GgmlType,
     blocks::device::{
-        f64, i8, i16, i32, i64, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs,
+        plain_f64, plain_i8, plain_i16, plain_i32, plain_i64, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs,
         mxfp4, nvfp4, plain_bf16, plain_f16, plain_f32, q1_0, q2_0, q2_k, q3_k, q4_0, q4_1, q4_k,
         q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0, tq2_0,
     },
@@ -208,11 +208,11 @@ pub(crate) fn unpack_part(
         GgmlType::F32 => plain_f32::unpack_part(words, row + part * layout.block_bytes),
         GgmlType::F16 => plain_f16::unpack_part(words, row + part * layout.block_bytes),
         GgmlType::BF16 => plain_bf16::unpack_part(words, row + part * layout.block_bytes),
-        GgmlType::F64 => f64::unpack_part(words, row + part * layout.block_bytes),
-        GgmlType::I8 => i8::unpack_part(words, row + part * layout.block_bytes),
-        GgmlType::I16 => i16::unpack_part(words, row + part * layout.block_bytes),
-        GgmlType::I32 => i32::unpack_part(words, row + part * layout.block_bytes),
-        GgmlType::I64 => i64::unpack_part(words, row + part * layout.block_bytes),
+        GgmlType::F64 => plain_f64::unpack_part(words, row + part * layout.block_bytes),
+        GgmlType::I8 => plain_i8::unpack_part(words, row + part * layout.block_bytes),
+        GgmlType::I16 => plain_i16::unpack_part(words, row + part * layout.block_bytes),
+        GgmlType::I32 => plain_i32::unpack_part(words, row + part * layout.block_bytes),
+        GgmlType::I64 => plain_i64::unpack_part(words, row + part * layout.block_bytes),
         _ => {
             let codes = unpack_codes(words, codebook, row, part, ty);
             let mut quads = Sequence::<Quad>::new();
