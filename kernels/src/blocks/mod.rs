@@ -7,8 +7,19 @@
 //! Adding a type: one file here, one line in the table at the end of this module.
 
 mod bf16;
+mod centered;
+mod codebook;
 mod f16;
 mod f32;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
 mod q4_0;
 mod q4_1;
 mod q4_k;
@@ -24,6 +35,15 @@ pub(crate) mod golden;
 pub use bf16::BF16;
 pub use f16::F16;
 pub use f32::F32;
+pub use iq1_m::IQ1M;
+pub use iq1_s::IQ1S;
+pub use iq2_s::IQ2S;
+pub use iq2_xs::IQ2XS;
+pub use iq2_xxs::IQ2XXS;
+pub use iq3_s::IQ3S;
+pub use iq3_xxs::IQ3XXS;
+pub use iq4_nl::IQ4NL;
+pub use iq4_xs::IQ4XS;
 pub use q4_0::Q4_0;
 pub use q4_1::Q4_1;
 pub use q4_k::Q4K;
@@ -106,7 +126,8 @@ macro_rules! block_types {
 
 block_types! {
     float: F32, F16, BF16;
-    code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K;
+    code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K,
+        IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 
 /// The first `N` bytes as an array, so that the indices after it need no checks.

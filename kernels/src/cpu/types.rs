@@ -96,7 +96,8 @@ macro_rules! cpu_types {
 cpu_types! {
     float: F32, F16, BF16;
     code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
-    unpacked: Q4_1, Q5_1;
+    unpacked: Q4_1, Q5_1,
+        IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 
 impl CpuType for blocks::F32 {}

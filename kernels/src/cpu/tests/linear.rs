@@ -36,6 +36,7 @@ fn constant_blocks(ty: GgmlType, count: usize, fill: u8, scale: f16) -> Vec<u8> 
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
         match ty {
             GgmlType::Q6K => block[208..210].copy_from_slice(&scale.to_le_bytes()),
+            GgmlType::IQ1M => set_iq1_m_scale(block, scale),
             GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4K | GgmlType::Q5K => {
                 block[..2].copy_from_slice(&scale.to_le_bytes());
                 block[2..4].copy_from_slice(&scale.to_le_bytes());

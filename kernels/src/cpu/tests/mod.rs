@@ -76,6 +76,9 @@ fn random_blocks(ty: GgmlType, count: usize, seed: u64) -> Vec<u8> {
         GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
         GgmlType::Q6K => &[208],
+        GgmlType::IQ1S | GgmlType::IQ2XXS | GgmlType::IQ2XS | GgmlType::IQ2S => &[0],
+        GgmlType::IQ3XXS | GgmlType::IQ3S | GgmlType::IQ4NL | GgmlType::IQ4XS => &[0],
+        GgmlType::IQ1M => &[],
         _ => panic!("say where {ty} keeps its scales"),
     };
     let size = ty.block_bytes();
@@ -90,7 +93,19 @@ fn random_blocks(ty: GgmlType, count: usize, seed: u64) -> Vec<u8> {
         let at = i / scales.len() * size + scales[i % scales.len()];
         bytes[at..at + 2].copy_from_slice(&f16::from_f32(scale * 0.01).to_le_bytes());
     }
+    if ty == GgmlType::IQ1M {
+        for (block, scale) in bytes.chunks_exact_mut(size).zip(noise(count, seed + 1)) {
+            set_iq1_m_scale(block, f16::from_f32(scale * 0.01));
+        }
+    }
     bytes
+}
+
+/// The scale of `IQ1_M` is four nibbles, each in the high half of every second of the last eight bytes.
+fn set_iq1_m_scale(block: &mut [u8], scale: f16) {
+    for (k, byte) in block[48..].iter_mut().skip(1).step_by(2).enumerate() {
+        *byte = *byte & 15 | (scale.to_bits() >> (4 * k) << 4) as u8;
+    }
 }
 
 fn levels() -> impl Iterator<Item = Isa> {
