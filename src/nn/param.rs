@@ -27,7 +27,7 @@ pub struct GgmlParam {
     layout: Param<Tensor<1, Int>>,
     // What `layout` holds, kept on the host; `None` until a weight is loaded.
     loaded: Option<GgmlLayout>,
-    // `[rows, cols]` a file's weight must have.
+    // `[rows, cols]` of the weight; the blocks' rows may be longer, see `from_padded`.
     shape: [usize; 2],
 }
 
@@ -69,20 +69,35 @@ impl GgmlParam {
 
     /// Wraps a loaded tensor.
     pub fn from_tensor(tensor: GgmlTensor) -> Self {
+        let cols = tensor.layout().cols();
+        Self::from_padded(tensor, cols)
+    }
+
+    /// Wraps a loaded tensor whose rows were filled up with zeros to whole blocks; the weight itself has `cols`
+    /// values a row.
+    ///
+    /// # Panics
+    /// If `cols` filled up to whole blocks is not the tensor's row length.
+    pub fn from_padded(tensor: GgmlTensor, cols: usize) -> Self {
         let layout = *tensor.layout();
+        assert_eq!(
+            cols.next_multiple_of(layout.ggml_type().block_len()),
+            layout.cols(),
+            "a row of {cols} values does not fill up to {layout:?}"
+        );
         let device = tensor.device();
         Self {
             words: Param::initialized(ParamId::new(), tensor.words().clone()),
             layout: Param::initialized(
                 ParamId::new(),
-                layout_tensor(&layout_values(&layout), &device),
+                layout_tensor(&layout_values(&layout, cols), &device),
             ),
             loaded: Some(layout),
-            shape: [layout.rows(), layout.cols()],
+            shape: [layout.rows(), cols],
         }
     }
 
-    /// The weight.
+    /// The weight. Its rows may be longer than [`shape`](Self::shape) says, by zeros that fill up the last block.
     ///
     /// # Panics
     /// If none has been loaded.
@@ -101,46 +116,64 @@ impl GgmlParam {
         self.loaded.as_ref()
     }
 
-    /// `[rows, cols]` of the weight.
+    /// `[rows, cols]` of the weight, without the zeros that fill up blocks.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
+    }
+
+    /// An input `[.., cols]` with zeros where the weight's rows were filled up to whole blocks.
+    pub(super) fn pad<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        let ([_, width], Some(layout)) = (self.shape, self.loaded) else {
+            return input;
+        };
+        let mut dims = input.dims();
+        if layout.cols() == width || dims[D - 1] != width {
+            return input;
+        }
+        dims[D - 1] = layout.cols() - width;
+        let zeros = Tensor::zeros(dims, (&input.device(), input.dtype()));
+        Tensor::cat(vec![input, zeros], D - 1)
     }
 
     fn rebuild(self, words: Param<Tensor<1, Int>>, layout: Param<Tensor<1, Int>>) -> Self {
         // A mapper may have put another weight in; the layout parameter tells which. Where the two no longer
         // agree (a loader refused one of them and said so), the old weight's description stays.
         let values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
-        let found = parse_layout(&values).filter(|l| l.word_len() == words.lazy_shape()[0]);
+        let found = parse_layout(&values).filter(|(l, _)| l.word_len() == words.lazy_shape()[0]);
         Self {
             words,
             layout,
-            loaded: found.or(self.loaded),
-            shape: found.map_or(self.shape, |l| [l.rows(), l.cols()]),
+            loaded: found.map(|(l, _)| l).or(self.loaded),
+            shape: found.map_or(self.shape, |(l, cols)| [l.rows(), cols]),
         }
     }
 }
 
-/// The layout as the four numbers of the `layout` parameter.
-pub(crate) fn layout_values(layout: &GgmlLayout) -> [i64; 4] {
+/// The four numbers of the `layout` parameter: type id, matrices, rows, and values in a row, of which the blocks may
+/// hold more, zeros that fill up the last one.
+pub(crate) fn layout_values(layout: &GgmlLayout, cols: usize) -> [i64; 4] {
     [
         i64::from(layout.ggml_type().id()),
         layout.matrices() as i64,
         layout.rows() as i64,
-        layout.cols() as i64,
+        cols as i64,
     ]
 }
 
-/// Reads the numbers of a `layout` parameter; `None` if they describe no tensor.
-pub(crate) fn parse_layout(values: &[i64]) -> Option<GgmlLayout> {
+/// Reads the numbers of a `layout` parameter: the layout of the blocks, and the values in a row; `None` if they describe
+/// no tensor.
+pub(crate) fn parse_layout(values: &[i64]) -> Option<(GgmlLayout, usize)> {
     let [id, matrices, rows, cols] = values.try_into().ok()?;
     let ggml_type = GgmlType::from_id(u32::try_from(id).ok()?)?;
-    GgmlLayout::stack(
+    let cols = usize::try_from(cols).ok()?;
+    let layout = GgmlLayout::stack(
         ggml_type,
         usize::try_from(matrices).ok()?,
         usize::try_from(rows).ok()?,
-        usize::try_from(cols).ok()?,
+        cols.checked_next_multiple_of(ggml_type.block_len())?,
     )
-    .ok()
+    .ok()?;
+    Some((layout, cols))
 }
 
 fn layout_tensor(values: &[i64; 4], device: &Device) -> Tensor<1, Int> {
@@ -221,10 +254,9 @@ impl ModuleDisplayDefault for GgmlParam {
     fn content(&self, content: Content) -> Option<Content> {
         let text = match self.loaded {
             Some(layout) => format!(
-                "GgmlParam {{type: {}, shape: [{}, {}]}}",
+                "GgmlParam {{type: {}, shape: {:?}}}",
                 layout.ggml_type(),
-                layout.rows(),
-                layout.cols()
+                self.shape
             ),
             None => format!("GgmlParam {{not loaded, shape: {:?}}}", self.shape),
         };

@@ -7,7 +7,7 @@ use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{ModuleSnapshot, bridge};
 
 use super::apply::ggml_paths;
-use super::dense::encode;
+use super::dense::{dequantize, encode};
 use super::{GgufStore, GgufStoreError};
 use crate::gguf::GgufWriter;
 use crate::layout::GgmlLayout;
@@ -71,7 +71,7 @@ pub(super) fn save<M: ModuleSnapshot>(
 /// The two halves of a packed weight as they are collected.
 #[derive(Default)]
 struct Packed {
-    layout: Option<GgmlLayout>,
+    layout: Option<(GgmlLayout, usize)>,
     words: Option<PackTensor>,
 }
 
@@ -82,7 +82,7 @@ fn read(path: &str, tensor: &PackTensor) -> Result<burn::tensor::TensorData, Ggu
     })
 }
 
-fn layout(tensor: &PackTensor) -> Result<GgmlLayout, GgufStoreError> {
+fn layout(tensor: &PackTensor) -> Result<(GgmlLayout, usize), GgufStoreError> {
     let values: Vec<i64> = read(&tensor.name, tensor)?.iter::<i64>().collect();
     parse_layout(&values).ok_or_else(|| GgufStoreError::Read {
         path: tensor.name.clone(),
@@ -93,12 +93,25 @@ fn layout(tensor: &PackTensor) -> Result<GgmlLayout, GgufStoreError> {
 fn add_packed(
     writer: &mut GgufWriter<'_>,
     name: &str,
-    layout: GgmlLayout,
+    (layout, cols): (GgmlLayout, usize),
     words: PackTensor,
 ) -> Result<(), GgufStoreError> {
-    let mut shape = vec![layout.cols() as u64, layout.rows() as u64];
+    let mut shape = vec![cols as u64, layout.rows() as u64];
     if layout.matrices() > 1 {
         shape.push(layout.matrices() as u64);
+    }
+    if cols != layout.cols() {
+        // A GGUF row is whole blocks: rows that were filled up in memory go out as the numbers they stand for.
+        writer.tensor_with(name, &shape, GgmlType::F32, move |out| {
+            let bytes = words.to_bytes().map_err(std::io::Error::other)?;
+            let values = dequantize(layout.ggml_type(), &bytes[..layout.byte_len()])
+                .map_err(std::io::Error::other)?;
+            for row in values.chunks_exact(layout.cols()) {
+                out.write_all(bytemuck::cast_slice(&row[..cols]))?;
+            }
+            Ok(())
+        });
+        return Ok(());
     }
     writer.tensor_with(name, &shape, layout.ggml_type(), move |out| {
         let bytes = words.to_bytes().map_err(std::io::Error::other)?;

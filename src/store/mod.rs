@@ -1,5 +1,6 @@
 //! Burn modules from and to GGUF files: [`GgufStore`] is burn-store's `ModuleStore` over a GGUF file.
 
+mod applier;
 mod apply;
 mod collect;
 mod dense;
