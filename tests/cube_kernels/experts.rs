@@ -39,11 +39,18 @@ impl Case {
         let weights = decode(ty, &bytes);
         let mut random = Random(43);
         let ids = self.ids(&mut random);
-        let x_rows = if shape.x_per_choice { ids.len() } else { shape.tokens };
+        let x_rows = if shape.x_per_choice {
+            ids.len()
+        } else {
+            shape.tokens
+        };
         let x: Vec<f32> = (0..x_rows * cols).map(|_| random.float()).collect();
         let limit = tiny_limit(client, ty, cols);
         for (name, stack) in [
-            ("whole", upload(client, &bytes, ty, shape.experts * rows, cols)),
+            (
+                "whole",
+                upload(client, &bytes, ty, shape.experts * rows, cols),
+            ),
             (
                 "in pieces",
                 CubeMatrix::upload(client, &bytes, ty, shape.experts * rows, cols, limit).unwrap(),
@@ -66,11 +73,18 @@ impl Case {
             for (slot, &id) in ids.iter().enumerate() {
                 let got = &got[slot * rows..(slot + 1) * rows];
                 let Some(id) = usize::try_from(id).ok().filter(|&id| id < shape.experts) else {
-                    assert!(got.iter().all(|v| v.is_nan()), "{what}: {got:?} for id {id}");
+                    assert!(
+                        got.iter().all(|v| v.is_nan()),
+                        "{what}: {got:?} for id {id}"
+                    );
                     continue;
                 };
                 known.extend_from_slice(got);
-                let row = if shape.x_per_choice { slot } else { slot / shape.chosen };
+                let row = if shape.x_per_choice {
+                    slot
+                } else {
+                    slot / shape.chosen
+                };
                 let x = &x[row * cols..(row + 1) * cols];
                 let first = id * rows * cols;
                 for w in weights[first..first + rows * cols].chunks_exact(cols) {

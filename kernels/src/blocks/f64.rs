@@ -38,7 +38,10 @@ pub(crate) mod device {
             #[unroll]
             for i in 0..4usize {
                 let at = comptime!(8 * q + 2 * i);
-                quad.insert(i, f32::reinterpret(nearest(run[at], run[comptime!(at + 1)])));
+                quad.insert(
+                    i,
+                    f32::reinterpret(nearest(run[at], run[comptime!(at + 1)])),
+                );
             }
             quads.push(quad);
         }
@@ -57,13 +60,21 @@ pub(crate) mod device {
         let lost = (whole << 1) << (31 - down);
         let sticky = select(rest == 0, 0u32, 1u32);
         let tail = select(down == 0, rest, lost | sticky);
-        let kept = select(down == 0, ((exponent - 896) << 23) | fraction, whole >> down);
+        let kept = select(
+            down == 0,
+            ((exponent - 896) << 23) | fraction,
+            whole >> down,
+        );
         let half = 0x8000_0000u32;
         let up = select(tail > half, 1u32, select(tail == half, kept & 1, 0u32));
         let finite = kept + up;
         let infinite = exponent > 1150;
         let nan = exponent == 0x7ff && (fraction | rest) != 0;
-        let value = select(infinite, 0x7f80_0000u32, select(exponent < 872, 0u32, finite));
+        let value = select(
+            infinite,
+            0x7f80_0000u32,
+            select(exponent < 872, 0u32, finite),
+        );
         select(nan, 0x7fc0_0000u32, value) | (high & 0x8000_0000)
     }
 }

@@ -37,7 +37,10 @@ pub(crate) mod device {
             let mut quad = Quad::empty();
             #[unroll]
             for i in 0..4usize {
-                quad.insert(i, f32::cast_from(i32::reinterpret(run[comptime!(4 * q + i)])));
+                quad.insert(
+                    i,
+                    f32::cast_from(i32::reinterpret(run[comptime!(4 * q + i)])),
+                );
             }
             quads.push(quad);
         }

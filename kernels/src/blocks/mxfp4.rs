@@ -87,7 +87,10 @@ impl CodeBlock for MXFP4 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{run_at, sign_bytes, u8_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{run_at, sign_bytes, u8_at},
+    };
 
     /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
     #[cube]
@@ -100,7 +103,10 @@ pub(crate) mod device {
         let mut codes = PartCodes::new();
         #[unroll]
         for q in 0..4usize {
-            codes.push(e2m1_codes(qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))), scale);
+            codes.push(
+                e2m1_codes(qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))),
+                scale,
+            );
         }
         codes
     }

@@ -55,7 +55,10 @@ impl CodeBlock for Q1_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{bits_to_bytes, half_to_f32, u16_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, u16_at},
+    };
 
     /// Values `16 part + 0..16` of the block at byte `block`, as codes 0 and 2: `value = d * (code - 1)`.
     #[cube]

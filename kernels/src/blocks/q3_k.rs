@@ -92,7 +92,10 @@ impl CodeBlock for Q3K {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{half_to_f32, run_at, u16_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
 
     /// Values `128 (part / 8) + 4 (part % 8) + {0..4, 32..36, 64..68, 96..100}` of the block at byte `block`: those of
     /// one word.

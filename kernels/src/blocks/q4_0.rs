@@ -59,7 +59,10 @@ impl CodeBlock for Q4_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{half_to_f32, run_at, u16_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
 
     /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
     #[cube]

@@ -66,7 +66,10 @@ impl CodeBlock for Q5_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{bits_to_bytes, half_to_f32, run_at, u16_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, run_at, u16_at},
+    };
 
     /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
     #[cube]

@@ -51,7 +51,10 @@ impl CodeBlock for Q8_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::{part::PartCodes, words::{half_to_f32, run_at, u16_at}};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
 
     /// Values `16 part + 0..16` of the block at byte `block`.
     #[cube]

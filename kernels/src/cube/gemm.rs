@@ -37,7 +37,12 @@ pub(crate) struct GemmConfig {
 }
 
 impl GemmConfig {
-    pub(super) fn new(properties: &DeviceProperties, ty: GgmlType, tokens: usize, route: Route) -> Self {
+    pub(super) fn new(
+        properties: &DeviceProperties,
+        ty: GgmlType,
+        tokens: usize,
+        route: Route,
+    ) -> Self {
         let group = PartLayout::known(ty).group;
         let mut config = Self {
             ty,

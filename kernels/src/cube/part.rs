@@ -27,9 +27,10 @@ use super::{
 use crate::{
     GgmlType,
     blocks::device::{
-        plain_f64, plain_i8, plain_i16, plain_i32, plain_i64, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs,
-        mxfp4, nvfp4, plain_bf16, plain_f16, plain_f32, q1_0, q2_0, q2_k, q3_k, q4_0, q4_1, q4_k,
-        q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0, tq2_0,
+        iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4,
+        plain_bf16, plain_f16, plain_f32, plain_f64, plain_i8, plain_i16, plain_i32, plain_i64,
+        q1_0, q2_0, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_1, q8_k, tq1_0,
+        tq2_0,
     },
 };
 

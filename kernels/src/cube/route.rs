@@ -190,12 +190,7 @@ pub(crate) fn slot_at(
 
 /// Row `row` of a tile's `W`.
 #[cube]
-pub(crate) fn row_at(
-    layout: &Layout,
-    tile: &Tile,
-    row: usize,
-    #[comptime] route: Route,
-) -> Row {
+pub(crate) fn row_at(layout: &Layout, tile: &Tile, row: usize, #[comptime] route: Route) -> Row {
     let last = layout.piece_rows - 1;
     if comptime!(route == Route::All) {
         Row {
@@ -210,7 +205,11 @@ pub(crate) fn row_at(
         let at = select(after, global - layout.first_row, 0usize);
         // The first piece also marks the rows of experts that do not exist.
         let known = tile.expert < layout.experts;
-        let mine = select(known, after && at < layout.piece_rows, layout.first_row == 0);
+        let mine = select(
+            known,
+            after && at < layout.piece_rows,
+            layout.first_row == 0,
+        );
         Row {
             at: min(at, last),
             here: row < layout.out_rows && mine,
