@@ -86,20 +86,22 @@ mod x86 {
         }
     }
 
-    /// Half of eight numbers of four exponent bits of bias 7 and three fraction bits, in the low bytes of words.
+    /// Half of eight numbers of four exponent bits of bias 7 and three fraction bits, in the low bytes.
     ///
     /// # Safety
-    /// Needs AVX2.
+    /// Needs AVX2 and F16C.
     #[inline(always)]
-    unsafe fn half_ue4m3(words: __m256i) -> __m256 {
+    unsafe fn half_ue4m3(bytes: __m128i) -> __m256 {
         // SAFETY: the caller's.
         unsafe {
-            // As the exponent and first fraction bits of an `f32`, whose bias is 120 larger; subnormal ones too.
-            let bits = _mm256_and_si256(words, _mm256_set1_epi32(0x7f));
-            let power = _mm256_set1_ps(f32::from_bits((127 + 119) << 23));
-            let value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32::<20>(bits)), power);
-            let is_nan = _mm256_cmpeq_epi32(words, _mm256_set1_epi32(0x7f));
-            _mm256_andnot_ps(_mm256_castsi256_ps(is_nan), value)
+            // As the exponent and first fraction bits of an `f16`, whose bias is 8 larger; subnormal ones too.
+            let words = _mm_cvtepu8_epi16(bytes);
+            let is_nan = _mm_cmpeq_epi16(words, _mm_set1_epi16(0x7f));
+            let bits = _mm_andnot_si128(is_nan, _mm_and_si128(words, _mm_set1_epi16(0x7f)));
+            _mm256_mul_ps(
+                _mm256_cvtph_ps(_mm_slli_epi16::<7>(bits)),
+                _mm256_set1_ps(128.0),
+            )
         }
     }
 
@@ -111,7 +113,7 @@ mod x86 {
                 let four = |i: usize| run.add(i * Self::BYTES).cast::<i32>().read_unaligned();
                 let bytes = _mm_setr_epi32(four(0), four(1), four(2), four(3));
                 let high = _mm_unpackhi_epi64(bytes, bytes);
-                Header::scales([bytes, high].map(|bytes| half_ue4m3(_mm256_cvtepu8_epi32(bytes))))
+                Header::scales([bytes, high].map(|bytes| half_ue4m3(bytes)))
             }
         }
 

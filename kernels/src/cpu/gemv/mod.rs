@@ -8,6 +8,8 @@
 #[cfg(target_arch = "x86_64")]
 mod block32;
 #[cfg(target_arch = "x86_64")]
+mod grid;
+#[cfg(target_arch = "x86_64")]
 mod run;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -42,6 +44,10 @@ macro_rules! cpu_code {
 }
 
 mod fp4;
+mod iq1;
+mod iq2;
+mod iq3;
+mod iq4;
 mod low;
 mod q2_k;
 mod q3_k;
