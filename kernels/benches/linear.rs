@@ -80,12 +80,14 @@ fn main() {
             let Some(row_bytes) = ty.row_bytes(cols) else {
                 continue;
             };
-            let bytes = noise(rows * row_bytes);
+            let buffer = noise(rows * row_bytes + 64);
+            // As in a file, whose tensors are aligned.
+            let bytes = &buffer[buffer.as_ptr().align_offset(64)..][..rows * row_bytes];
             let x: Vec<f32> = (0..n * cols).map(|i| (i % 97) as f32 - 48.0).collect();
             let mut y = vec![0.0; n * rows];
             let matrix = Matrix {
                 ty,
-                bytes: &bytes,
+                bytes,
                 rows,
                 cols,
             };

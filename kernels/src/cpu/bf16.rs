@@ -1,27 +1,21 @@
-//! `BF16` weights times many activation rows rounded to `BF16`, with the instruction that multiplies pairs of them and
-//! adds to `f32` (AVX512-BF16): twice the rate of `f32`.
+//! `BF16` weights times activations rounded to `BF16`, with the instruction that multiplies pairs of them and adds to
+//! `f32` (AVX512-BF16): twice the rate of `f32`.
 //!
-//! Rounding the activations costs about 1e-6 of the output's energy (NMSE), a tenth of what 8-bit activations do. So
-//! it is done for `Arithmetic::Fast` only, and only where there are enough rows to be bound by multiplying.
+//! Rounding the activations costs about 1e-6 of the output's energy (NMSE), a tenth of what 8-bit activations do. It
+//! is done for `Arithmetic::Fast` only.
 
 use super::isa::Isa;
 use super::linear::RowTask;
 
-/// From how many activation rows on.
-const MIN_TOKENS: usize = 4;
-
-/// Whether these products are for matrices of `cols` columns and `tokens` activation rows at this level.
-pub(super) fn is_usable(isa: Isa, cols: usize, tokens: usize) -> bool {
+/// Whether these products are for matrices of `cols` columns at this level.
+pub(super) fn is_usable(isa: Isa, cols: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        isa == Isa::Avx512Vnni
-            && tokens >= MIN_TOKENS
-            && cols.is_multiple_of(32)
-            && is_x86_feature_detected!("avx512bf16")
+        isa == Isa::Avx512Vnni && cols.is_multiple_of(32) && is_x86_feature_detected!("avx512bf16")
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        _ = (isa, cols, tokens, MIN_TOKENS);
+        _ = (isa, cols);
         false
     }
 }
@@ -75,6 +69,15 @@ mod x86 {
     /// The CPU must have AVX-512 F, BW, VL, VNNI and BF16; `task.cols` must be a multiple of 32.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
     pub(super) unsafe fn rows(task: &RowTask<'_>, x: &[u16]) {
+        match task.tokens {
+            // SAFETY: the caller's.
+            1 => return unsafe { row_by_row::<1>(task, x) },
+            // SAFETY: the caller's.
+            2 => return unsafe { row_by_row::<2>(task, x) },
+            // SAFETY: the caller's.
+            3 => return unsafe { row_by_row::<3>(task, x) },
+            _ => {}
+        }
         let pairs = task.cols / 2;
         let mut panel = [0u32; PAIRS * ROWS];
         for start in (0..pairs).step_by(PAIRS) {
@@ -118,6 +121,42 @@ mod x86 {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// The products with `N` activation rows, which must be all.
+    ///
+    /// # Safety
+    /// As [`rows`].
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
+    unsafe fn row_by_row<const N: usize>(task: &RowTask<'_>, x: &[u16]) {
+        // Chains of sums, to hide the latency of adding.
+        const CHAINS: usize = 4;
+        let x: [&[u16]; N] = std::array::from_fn(|t| &x[task.input(t) * task.cols..][..task.cols]);
+        for row in 0..task.rows.len() {
+            let weights = &task.row(row)[..2 * task.cols];
+            let mut total = [[_mm512_setzero_ps(); CHAINS]; N];
+            for (k, weights) in weights.chunks_exact(64).enumerate() {
+                // SAFETY: the chunk is a register, and `cols` a multiple of 32 values.
+                unsafe {
+                    let weights = _mm512_loadu_si512(weights.as_ptr().cast());
+                    for t in 0..N {
+                        let x = _mm512_loadu_si512(x[t].as_ptr().add(32 * k).cast());
+                        let to = &mut total[t][k % CHAINS];
+                        *to = _mm512_dpbf16_ps(
+                            *to,
+                            core::mem::transmute::<__m512i, __m512bh>(weights),
+                            core::mem::transmute::<__m512i, __m512bh>(x),
+                        );
+                    }
+                }
+            }
+            for (t, [a, b, c, d]) in total.into_iter().enumerate() {
+                let sum = _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d));
+                // SAFETY: a task's rows of the output are its own.
+                let out = unsafe { task.out(t, row, 1) };
+                out[0] = _mm512_reduce_add_ps(sum);
             }
         }
     }

@@ -197,8 +197,8 @@ fn multiply(
             inputs.rows.quantize(x, cols, isa);
             gather(&mut inputs, &sorted, &kinds);
         }
-        let fast = arithmetic == Arithmetic::Fast;
-        if fast && ops.iter().any(|ops| ops.is_bf16) {
+        let pairs = arithmetic == Arithmetic::Fast && bf16::is_usable(isa, cols);
+        if pairs && ops.iter().any(|ops| ops.is_bf16) {
             bf16::round(x, &mut inputs.bf16);
         }
         let tasks = tasks(isa, stacks, outs, index * most * chosen, &sorted);
@@ -209,9 +209,7 @@ fn multiply(
                 rows,
             } = &tasks[i];
             match codes[*stack] {
-                None if fast && ops[*stack].is_bf16 && bf16::is_usable(isa, cols, rows.tokens) => {
-                    bf16::rows(rows, &inputs.bf16)
-                }
+                None if pairs && ops[*stack].is_bf16 => bf16::rows(rows, &inputs.bf16),
                 None => (ops[*stack].float)(rows, x),
                 Some(code) if rows.tokens <= MAX_GEMV_TOKENS => (code.gemv)(rows, &inputs.rows),
                 Some(code) => (code.gemm)(rows, &inputs.groups[groups.clone()]),

@@ -4,7 +4,8 @@
 //! row, and used for all activation rows. One inner loop per level then serves every block type, and the cost of
 //! unpacking shrinks with the number of activation rows.
 
-use super::input::{Group, SumKind, grow};
+use super::buffer::Buffer;
+use super::input::{Group, SumKind};
 use super::level::{CodePanel, GROUP, Kernel, Level, MAX_ROWS};
 use super::linear::RowTask;
 use super::types::CpuCode;
@@ -15,9 +16,9 @@ use std::marker::PhantomData;
 /// Buffers for the panels of one task, kept by each thread.
 #[derive(Default)]
 struct Panels {
-    codes: Vec<u8>,
-    scales: Vec<f32>,
-    mins: Vec<f32>,
+    codes: Buffer<u8>,
+    scales: Buffer<f32>,
+    mins: Buffer<f32>,
 }
 
 thread_local! {
@@ -61,10 +62,10 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
         let kind = const { SumKind::of::<T>() };
         let (code_len, scale_len) = (task.cols * L::ROWS, task.cols / T::SUB_LEN * L::ROWS);
         let count = task.rows.len().div_ceil(L::ROWS);
-        grow(&mut panels.codes, count * code_len);
-        grow(&mut panels.scales, count * scale_len);
+        panels.codes.grow(count * code_len);
+        panels.scales.grow(count * scale_len);
         if T::HAS_MIN {
-            grow(&mut panels.mins, count * scale_len);
+            panels.mins.grow(count * scale_len);
         }
         for panel in 0..count {
             let mins = if T::HAS_MIN {

@@ -7,6 +7,7 @@
 //! [`RowBuffers`] lays rows out one after the other for row products, with what the sums of codes contribute
 //! computed ahead. [`Group`] interleaves [`GROUP`] rows for the matrix product.
 
+use super::buffer::Buffer;
 use super::isa::Isa;
 use super::level::{GROUP, Kernel, Level, TokenGroup};
 use crate::blocks::CodeBlock;
@@ -53,22 +54,22 @@ impl<'a> RowInput<'a> {
 #[derive(Default)]
 pub(super) struct RowBuffers {
     len: usize,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    sums: Vec<f32>,
-    sums16: Vec<f32>,
-    lanes: Vec<i32>,
+    codes: Buffer<i8>,
+    scales: Buffer<f32>,
+    sums: Buffer<f32>,
+    sums16: Buffer<f32>,
+    lanes: Buffer<i32>,
 }
 
 impl RowBuffers {
     /// Quantizes rows of `len` values. Many are shared among the threads of rayon's current pool.
     pub(super) fn quantize(&mut self, x: &[f32], len: usize, isa: Isa) {
         self.len = len;
-        grow(&mut self.codes, x.len());
-        grow(&mut self.scales, x.len() / SCALE_LEN);
-        grow(&mut self.sums, x.len() / SCALE_LEN);
-        grow(&mut self.sums16, x.len() / 16);
-        grow(&mut self.lanes, x.len() / 4);
+        self.codes.grow(x.len());
+        self.scales.grow(x.len() / SCALE_LEN);
+        self.sums.grow(x.len() / SCALE_LEN);
+        self.sums16.grow(x.len() / 16);
+        self.lanes.grow(x.len() / 4);
         let mut whole = QuantizeRows {
             x,
             codes: &mut self.codes[..x.len()],
@@ -198,9 +199,9 @@ impl SumKind {
 pub(super) struct Group {
     /// Values per row. The buffers may be longer than that calls for.
     len: usize,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    sums: Vec<(Option<SumKind>, Vec<u32>)>,
+    codes: Buffer<i8>,
+    scales: Buffer<f32>,
+    sums: Vec<(Option<SumKind>, Buffer<u32>)>,
 }
 
 impl Group {
@@ -266,12 +267,12 @@ impl Group {
     /// Makes room for rows of `len` values and these sums.
     fn reserve(&mut self, len: usize, kinds: &[SumKind]) {
         self.len = len;
-        grow(&mut self.codes, GROUP * len);
-        grow(&mut self.scales, GROUP * len / SCALE_LEN);
+        self.codes.grow(GROUP * len);
+        self.scales.grow(GROUP * len / SCALE_LEN);
         self.sums.resize_with(kinds.len(), Default::default);
         for (sums, kind) in self.sums.iter_mut().zip(kinds) {
             sums.0 = Some(*kind);
-            grow(&mut sums.1, GROUP * len / kind.sub_len);
+            sums.1.grow(GROUP * len / kind.sub_len);
         }
     }
 
@@ -288,7 +289,7 @@ impl Group {
             .sums
             .iter()
             .find(|sums| sums.0 == Some(kind))
-            .map_or(&[][..], |sums| &sums.1);
+            .map_or(&[][..], |sums| &sums.1[..]);
         let values = GROUP * self.len;
         TokenGroup {
             codes: &self.codes[..values],

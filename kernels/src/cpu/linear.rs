@@ -31,7 +31,7 @@ pub enum Arithmetic {
     Exact,
     /// Activations rounded to 8 bits per 32 values, products in integers. About 1e-5 of the output's energy is lost
     /// (NMSE). Types of plain numbers are multiplied in `f32` here too, except that activations are rounded to `BF16`
-    /// (1e-6 of the energy) for four or more rows times `BF16` weights, where the CPU multiplies those.
+    /// (1e-6 of the energy) for `BF16` weights, where the CPU multiplies those.
     #[default]
     Fast,
 }
@@ -267,7 +267,7 @@ fn multiply(
                 Group::quantize_all(&mut inputs.groups, x, cols, &kinds, isa);
             }
         }
-        let pairs = arithmetic == Arithmetic::Fast && bf16::is_usable(isa, cols, tokens);
+        let pairs = arithmetic == Arithmetic::Fast && bf16::is_usable(isa, cols);
         if pairs && ops.iter().any(|ops| ops.is_bf16) {
             bf16::round(x, &mut inputs.bf16);
         }

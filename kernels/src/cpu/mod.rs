@@ -16,6 +16,7 @@
 
 mod attention;
 mod bf16;
+mod buffer;
 mod dequantize;
 mod error;
 mod exp;

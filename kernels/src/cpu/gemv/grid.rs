@@ -65,6 +65,18 @@ where
     unsafe { at.cast::<W>().read_unaligned() }
 }
 
+/// The lanes of a register of indices. Through memory: loading one of eight is the cheapest way to it.
+///
+/// # Safety
+/// Needs AVX-512 F.
+#[inline(always)]
+pub(super) unsafe fn lanes(indices: __m512i) -> [u64; 8] {
+    let mut lanes = [0; 8];
+    // SAFETY: an array of 8.
+    unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), indices) };
+    lanes
+}
+
 /// Eight fields of four bits each as numbers.
 ///
 /// # Safety

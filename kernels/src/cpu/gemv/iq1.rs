@@ -6,9 +6,9 @@ cpu_code!(run: IQ1S, IQ1M);
 mod x86 {
     use crate::blocks::codebook::IQ1;
     use crate::blocks::{IQ1M, IQ1S};
-    use crate::cpu::gemv::grid::read;
+    use crate::cpu::gemv::grid::{lanes, read};
     use crate::cpu::gemv::run::{Header, Run};
-    use crate::cpu::gemv::x86::{half, join};
+    use crate::cpu::gemv::x86::half;
     use core::arch::x86_64::*;
 
     /// Four points from eight low bits each, and three high ones `STEP` apart.
@@ -24,6 +24,24 @@ mod x86 {
         });
         // SAFETY: the caller's.
         unsafe { _mm256_setr_epi64x(a, b, c, d) }
+    }
+
+    /// Eight points from eight low bits each, and three high ones at `shifts`.
+    ///
+    /// # Safety
+    /// Needs AVX-512 F and 8 bytes.
+    #[inline(always)]
+    unsafe fn eight_points(qs: *const u8, qh: u32, shifts: __m512i) -> __m512i {
+        // SAFETY: the caller says so.
+        unsafe {
+            let high = _mm512_srlv_epi64(_mm512_set1_epi64(i64::from(qh) << 8), shifts);
+            let high = _mm512_and_si512(high, _mm512_set1_epi64(0x700));
+            let low = _mm512_cvtepu8_epi64(_mm_loadl_epi64(qs.cast()));
+            let points = lanes(_mm512_or_si512(low, high));
+            let [a, b, c, d, e, f, g, h] =
+                points.map(|point| IQ1.grid[(point & 2047) as usize] as i64);
+            _mm512_setr_epi64(a, b, c, d, e, f, g, h)
+        }
     }
 
     impl Run for IQ1S {
@@ -58,12 +76,8 @@ mod x86 {
         unsafe fn codes_avx512<const I: usize>(block: *const u8) -> __m512i {
             // SAFETY: the fields of a block.
             unsafe {
-                let qh: u32 = read(block.add(34 + 4 * I));
-                let qs: u64 = read(block.add(2 + 8 * I));
-                join(
-                    points::<3>(qs as u32, qh),
-                    points::<3>((qs >> 32) as u32, qh >> 16),
-                )
+                let shifts = _mm512_setr_epi64(0, 3, 6, 9, 16, 19, 22, 25);
+                eight_points(block.add(2 + 8 * I), read(block.add(34 + 4 * I)), shifts)
             }
         }
     }
@@ -112,15 +126,9 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let qh: u32 = read(block.add(32 + 4 * I));
-                let qs: u64 = read(block.add(8 * I));
-                let grid = join(
-                    points::<4>(qs as u32, qh),
-                    points::<4>((qs >> 32) as u32, qh >> 16),
-                );
-                let fields = _mm512_srlv_epi64(
-                    _mm512_set1_epi64(qh.into()),
-                    _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28),
-                );
+                let shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
+                let grid = eight_points(block.add(8 * I), qh, shifts);
+                let fields = _mm512_srlv_epi64(_mm512_set1_epi64(qh.into()), shifts);
                 let up = _mm512_testn_epi64_mask(fields, _mm512_set1_epi64(8));
                 let shift = _mm512_maskz_mov_epi64(up, _mm512_set1_epi8(2));
                 _mm512_add_epi8(_mm512_slli_epi64::<3>(grid), shift)

@@ -6,7 +6,9 @@ cpu_code!(run: IQ2XXS, IQ2XS, IQ2S);
 mod x86 {
     use crate::blocks::codebook::{IQ2_S, IQ2_XS, IQ2_XXS};
     use crate::blocks::{CodeBlock, IQ2S, IQ2XS, IQ2XXS};
-    use crate::cpu::gemv::grid::{even_signs, read, signed_avx2, signed_avx512, with_parity};
+    use crate::cpu::gemv::grid::{
+        even_signs, lanes, read, signed_avx2, signed_avx512, with_parity,
+    };
     use crate::cpu::gemv::run::{Header, Run};
     use crate::cpu::gemv::x86::half;
     use core::arch::x86_64::*;
@@ -89,7 +91,7 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let packed: u64 = read(block.add(2 + 8 * I));
-                let points = [0, 8, 16, 24].map(|at| IQ2_XXS.grid[(packed >> at & 255) as usize]);
+                let points = [0, 1, 2, 3].map(|k| IQ2_XXS.grid[*block.add(2 + 8 * I + k) as usize]);
                 signed_avx2(four(points), even_signs(packed >> 32) as u32, Self::OFFSET)
             }
         }
@@ -100,17 +102,8 @@ mod x86 {
             unsafe {
                 let a: u64 = read(block.add(2 + 16 * I));
                 let b: u64 = read(block.add(10 + 16 * I));
-                let point = |packed: u64, at: u32| IQ2_XXS.grid[(packed >> at & 255) as usize];
-                let points = [
-                    point(a, 0),
-                    point(a, 8),
-                    point(a, 16),
-                    point(a, 24),
-                    point(b, 0),
-                    point(b, 8),
-                    point(b, 16),
-                    point(b, 24),
-                ];
+                let points = [0, 1, 2, 3, 8, 9, 10, 11]
+                    .map(|k| IQ2_XXS.grid[*block.add(2 + 16 * I + k) as usize]);
                 let signs = even_signs(a >> 32 | b & 0xffff_ffff_0000_0000);
                 signed_avx512(eight(points), signs, Self::OFFSET)
             }
@@ -141,8 +134,10 @@ mod x86 {
         unsafe fn codes_avx2<const I: usize>(block: *const u8) -> __m256i {
             // SAFETY: the fields of a block.
             unsafe {
-                let qs: u64 = read(block.add(2 + 8 * I));
-                let points = [0, 16, 32, 48].map(|at| IQ2_XS.grid[(qs >> at & 511) as usize]);
+                let points = [0, 2, 4, 6].map(|k| {
+                    let qs: u16 = read(block.add(2 + 8 * I + k));
+                    IQ2_XS.grid[usize::from(qs & 511)]
+                });
                 let signs = signs_of_16(block.add(2 + 16 * (I / 2))) >> (32 * (I % 2));
                 signed_avx2(four(points), signs as u32, Self::OFFSET)
             }
@@ -153,18 +148,10 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let qs = block.add(2 + 16 * I);
-                let (a, b): (u64, u64) = (read(qs), read(qs.add(8)));
-                let point = |qs: u64, at: u32| IQ2_XS.grid[(qs >> at & 511) as usize];
-                let points = [
-                    point(a, 0),
-                    point(a, 16),
-                    point(a, 32),
-                    point(a, 48),
-                    point(b, 0),
-                    point(b, 16),
-                    point(b, 32),
-                    point(b, 48),
-                ];
+                let points = [0, 2, 4, 6, 8, 10, 12, 14].map(|k| {
+                    let qs: u16 = read(qs.add(k));
+                    IQ2_XS.grid[usize::from(qs & 511)]
+                });
                 signed_avx512(eight(points), signs_of_16(qs), Self::OFFSET)
             }
         }
@@ -195,12 +182,13 @@ mod x86 {
         unsafe fn codes_avx512<const I: usize>(block: *const u8) -> __m512i {
             // SAFETY: the fields of a block.
             unsafe {
-                let qs: u64 = read(block.add(2 + 8 * I));
-                let qh = u32::from(read::<u16>(block.add(66 + 2 * I))) << 8;
-                let points = [0, 1, 2, 3, 4, 5, 6, 7].map(|k| {
-                    let point = (qs >> (8 * k)) as u32 & 255 | qh >> (2 * k) & 0x300;
-                    IQ2_S.grid[point as usize]
-                });
+                let qh = _mm512_set1_epi64(i64::from(read::<u16>(block.add(66 + 2 * I))) << 8);
+                let shifts = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+                let high =
+                    _mm512_and_si512(_mm512_srlv_epi64(qh, shifts), _mm512_set1_epi64(0x300));
+                let low = _mm512_cvtepu8_epi64(_mm_loadl_epi64(block.add(2 + 8 * I).cast()));
+                let points = lanes(_mm512_or_si512(low, high));
+                let points = points.map(|point| IQ2_S.grid[(point & 1023) as usize]);
                 signed_avx512(eight(points), read(block.add(34 + 8 * I)), Self::OFFSET)
             }
         }

@@ -31,10 +31,7 @@ mod x86 {
     #[inline(always)]
     unsafe fn points_xxs(qs: *const u8) -> __m256i {
         // SAFETY: the caller says so.
-        unsafe {
-            let qs: u64 = read(qs);
-            eight([0, 8, 16, 24, 32, 40, 48, 56].map(|at| IQ3_XXS.grid[(qs >> at & 255) as usize]))
-        }
+        unsafe { eight([0, 1, 2, 3, 4, 5, 6, 7].map(|k| IQ3_XXS.grid[*qs.add(k) as usize])) }
     }
 
     impl Run for IQ3XXS {
@@ -110,8 +107,19 @@ mod x86 {
         unsafe fn codes_avx512<const I: usize>(block: *const u8) -> __m512i {
             // SAFETY: the fields of a block.
             unsafe {
-                let (qs, qh) = (block.add(2 + 16 * I), block.add(66 + 2 * I));
-                let points = join(points_s(qs, qh), points_s(qs.add(8), qh.add(1)));
+                let low = _mm512_cvtepu8_epi32(_mm_loadu_si128(block.add(2 + 16 * I).cast()));
+                let ninth: __mmask16 = read(block.add(66 + 2 * I));
+                let bit = _mm512_set1_epi32(256);
+                let mut points = [0u32; 16];
+                let indices = _mm512_mask_or_epi32(low, ninth, low, bit);
+                _mm512_storeu_si512(points.as_mut_ptr().cast(), indices);
+                let points = points.map(|point| IQ3_S.grid[(point & 511) as usize]);
+                let [a, b, c, d, e, f, g, h, ..] = points;
+                let [.., i, j, k, l, m, n, o, p] = points;
+                let points = join(
+                    eight([a, b, c, d, e, f, g, h]),
+                    eight([i, j, k, l, m, n, o, p]),
+                );
                 signed_avx512(points, read(block.add(74 + 8 * I)), Self::OFFSET)
             }
         }
