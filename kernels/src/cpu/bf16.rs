@@ -1,7 +1,7 @@
 //! `BF16` weights times activations rounded to `BF16`, with the instruction that multiplies pairs of them and adds to
 //! `f32` (AVX512-BF16): twice the rate of `f32`.
 //!
-//! Rounding the activations costs about 1e-6 of the output's energy (NMSE), a tenth of what 8-bit activations do. It
+//! Rounding the activations costs about 2e-6 of the output's energy (NMSE), a tenth of what 8-bit activations do. It
 //! is done for `Arithmetic::Fast` only.
 
 use super::isa::Isa;

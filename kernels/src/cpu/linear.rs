@@ -31,7 +31,7 @@ pub enum Arithmetic {
     Exact,
     /// Activations rounded to 8 bits per 32 values, products in integers. About 1e-5 of the output's energy is lost
     /// (NMSE). Types of plain numbers are multiplied in `f32` here too, except that activations are rounded to `BF16`
-    /// (1e-6 of the energy) for `BF16` weights, where the CPU multiplies those.
+    /// (2e-6 of the energy) for `BF16` weights, where the CPU multiplies those.
     #[default]
     Fast,
 }

@@ -1,7 +1,7 @@
 //! Row products and unpacking of types with blocks of 32 values, one scale and perhaps one min.
 
 use super::RowInput;
-use super::x86::{dot_codes_avx2, half, join, sum_avx2};
+use super::x86::{dot_codes, half, join, sum_avx2};
 use crate::blocks::CodeBlock;
 use core::arch::x86_64::*;
 
@@ -11,6 +11,10 @@ pub(super) trait Block32: CodeBlock {
     /// codes, which would drown the rest, and for scales so large that the offset's part would overflow by itself.
     /// Else registers hold codes, and the offset's part is taken off at the end.
     const SIGNED: bool = Self::CODE_BITS == 8;
+
+    /// Whether two blocks at a time are faster than one where registers hold two. On cores that take the halves of such
+    /// registers one after the other there is little between them.
+    const WIDE: bool = true;
 
     /// The codes of one block, in order; see [`SIGNED`](Self::SIGNED).
     ///
@@ -129,6 +133,19 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
     row: &[u8],
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
+    // SAFETY: the caller's promises are the callee's.
+    unsafe { dot_256::<T, N, false>(row, x) }
+}
+
+/// Row products, in registers of 256 bits; with VNNI if `VNNI`.
+///
+/// # Safety
+/// As [`dot_avx2`], or as [`dot_avx512`].
+#[inline(always)]
+unsafe fn dot_256<T: Block32, const N: usize, const VNNI: bool>(
+    row: &[u8],
+    x: &[RowInput<'_>; N],
+) -> [f32; N] {
     let blocks = x[0].scales.len();
     let whole = blocks / RUN * RUN;
     // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.
@@ -152,8 +169,10 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
             for i in 0..RUN {
                 let codes = T::codes_avx2(run.add(i * T::BYTES));
                 for t in 0..N {
-                    let dots =
-                        dot_codes_avx2(codes, x[t].codes.as_ptr().add((first + i) * 32), T::SIGNED);
+                    let at = first + i;
+                    let lanes = x[t].lanes.as_ptr().add(at * 8);
+                    let x_codes = x[t].codes.as_ptr().add(at * 32);
+                    let dots = dot_codes(codes, x_codes, lanes, T::SIGNED, VNNI);
                     let scale = _mm256_broadcast_ss(&both[t][i]);
                     total[t][i % 2] = _mm256_fmadd_ps(dots, scale, total[t][i % 2]);
                 }
@@ -165,7 +184,9 @@ pub(super) unsafe fn dot_avx2<T: Block32, const N: usize>(
             let of_sums = if T::HAS_MIN { T::min(block) } else { d };
             let codes = T::codes_avx2(block);
             for t in 0..N {
-                let dots = dot_codes_avx2(codes, x[t].codes.as_ptr().add(b * 32), T::SIGNED);
+                let lanes = x[t].lanes.as_ptr().add(b * 8);
+                let x_codes = x[t].codes.as_ptr().add(b * 32);
+                let dots = dot_codes(codes, x_codes, lanes, T::SIGNED, VNNI);
                 let scale = _mm256_set1_ps(d * x[t].scales[b]);
                 total[t][0] = _mm256_fmadd_ps(dots, scale, total[t][0]);
                 if !T::SIGNED {
@@ -195,6 +216,10 @@ pub(super) unsafe fn dot_avx512<T: Block32, const N: usize>(
     row: &[u8],
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
+    if !T::WIDE {
+        // SAFETY: the caller's promises are the callee's.
+        return unsafe { dot_256::<T, N, true>(row, x) };
+    }
     let blocks = x[0].scales.len();
     let whole = blocks / RUN * RUN;
     // SAFETY: block `b` of the row and values `32 b..` of each input exist for all `b` below `blocks`.

@@ -81,6 +81,8 @@ mod x86 {
     }
 
     impl Run for TQ2_0 {
+        const WIDE: bool = false;
+
         #[inline(always)]
         unsafe fn header(block: *const u8) -> Header {
             // SAFETY: the fields of a block.

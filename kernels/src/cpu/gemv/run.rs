@@ -4,7 +4,7 @@
 //! codes, or a min, contributes is taken off at the end, by the sums of activations times the scales or mins; 8-bit
 //! codes are made signed instead, or start from what the offset contributes, because they would drown the rest.
 
-use super::x86::{dot_codes_avx2, join, sum_avx2};
+use super::x86::{dot_codes, join, sum_avx2};
 use super::{RowInput, dot_unpacked};
 use crate::blocks::CodeBlock;
 use crate::cpu::level::{Avx2, Avx512};
@@ -47,6 +47,10 @@ impl Header {
 
 /// How the values of a type lie in its blocks. A run is `256 / LEN` blocks.
 pub(super) trait Run: CodeBlock {
+    /// Whether 64 codes at a time are faster than 32 where registers hold as many. On cores that take the halves of such
+    /// registers one after the other they are not where codes come cheaply.
+    const WIDE: bool = true;
+
     /// The scales and mins of a run.
     ///
     /// # Safety
@@ -126,7 +130,25 @@ pub(super) unsafe fn dot_avx2<T: Run + CpuCode, const N: usize>(
     row: &[u8],
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
+    // SAFETY: the caller's promises are the callees'.
+    unsafe {
+        let mut out = dot_256::<T, N, false>(row, x);
+        add_rest::<T, Avx2, N>(row, x, &mut out);
+        out
+    }
+}
+
+/// Products of all whole runs, in registers of 256 bits; with VNNI if `VNNI`.
+///
+/// # Safety
+/// As [`dot_avx2`], or as [`dot_avx512`].
+#[inline(always)]
+unsafe fn dot_256<T: Run, const N: usize, const VNNI: bool>(
+    row: &[u8],
+    x: &[RowInput<'_>; N],
+) -> [f32; N] {
     let (bytes, runs) = (RUN_LEN / T::LEN * T::BYTES, x[0].len / RUN_LEN);
+    let signed = T::CODE_BITS == 8;
     // SAFETY: run `b` of the row and values `256 b..` of each input exist for all `b` below the count.
     unsafe {
         let mut total = [[_mm256_setzero_ps(); 2]; N];
@@ -134,51 +156,51 @@ pub(super) unsafe fn dot_avx2<T: Run + CpuCode, const N: usize>(
         for b in 0..runs {
             let run = row.as_ptr().add(b * bytes);
             let header = T::header(run);
-            // Through memory: a broadcast from there costs nothing beyond its load.
-            let mut scales = [0.0f32; 16];
-            _mm256_storeu_ps(scales.as_mut_ptr(), header.scales[0]);
-            let mut both = [[0.0f32; 8]; N];
-            if T::SUB_LEN == 16 {
-                _mm256_storeu_ps(scales.as_mut_ptr().add(8), header.scales[1]);
-            } else {
-                for t in 0..N {
-                    let x_scales = _mm256_loadu_ps(x[t].scales.as_ptr().add(8 * b));
-                    _mm256_storeu_ps(
-                        both[t].as_mut_ptr(),
-                        _mm256_mul_ps(header.scales[0], x_scales),
-                    );
+            // Both scales, through memory: a broadcast from there costs nothing beyond its load.
+            let mut both = [[0.0f32; 16]; N];
+            for t in 0..N {
+                let x_scales = _mm256_loadu_ps(x[t].scales.as_ptr().add(8 * b));
+                let to = both[t].as_mut_ptr();
+                if T::SUB_LEN == 16 {
+                    let low = _mm256_unpacklo_ps(x_scales, x_scales);
+                    let high = _mm256_unpackhi_ps(x_scales, x_scales);
+                    let first = _mm256_permute2f128_ps::<0x20>(low, high);
+                    let last = _mm256_permute2f128_ps::<0x31>(low, high);
+                    _mm256_storeu_ps(to, _mm256_mul_ps(header.scales[0], first));
+                    _mm256_storeu_ps(to.add(8), _mm256_mul_ps(header.scales[1], last));
+                } else {
+                    _mm256_storeu_ps(to, _mm256_mul_ps(header.scales[0], x_scales));
                 }
-            }
-            if T::CODE_BITS < 8 {
+                if signed {
+                    continue;
+                }
                 let of_sums = if T::HAS_MIN {
                     header.mins
                 } else {
                     header.scales
                 };
-                for t in 0..N {
-                    let to = &mut total_sum[t];
-                    if T::SUB_LEN == 16 {
-                        let sums = x[t].sums16.as_ptr().add(16 * b);
-                        *to = _mm256_fmadd_ps(of_sums[0], _mm256_loadu_ps(sums), *to);
-                        *to = _mm256_fmadd_ps(of_sums[1], _mm256_loadu_ps(sums.add(8)), *to);
-                    } else {
-                        let sums = _mm256_loadu_ps(x[t].sums.as_ptr().add(8 * b));
-                        *to = _mm256_fmadd_ps(of_sums[0], sums, *to);
-                    }
+                let to = &mut total_sum[t];
+                if T::SUB_LEN == 16 {
+                    let sums = x[t].sums16.as_ptr().add(16 * b);
+                    *to = _mm256_fmadd_ps(of_sums[0], _mm256_loadu_ps(sums), *to);
+                    *to = _mm256_fmadd_ps(of_sums[1], _mm256_loadu_ps(sums.add(8)), *to);
+                } else {
+                    let sums = _mm256_loadu_ps(x[t].sums.as_ptr().add(8 * b));
+                    *to = _mm256_fmadd_ps(of_sums[0], sums, *to);
                 }
             }
             unrolled!(I in 0 1 2 3 4 5 6 7 => {
                 let codes = T::codes_avx2::<I>(run);
-                // Each scale of a sub-block of 16 covers 4 lanes.
-                let pair = _mm256_blend_ps::<0xf0>(
-                    _mm256_broadcast_ss(&scales[2 * I]),
-                    _mm256_broadcast_ss(&scales[2 * I + 1]),
-                );
                 for t in 0..N {
-                    let dots = dot_codes_avx2(codes, x[t].codes.as_ptr().add(RUN_LEN * b + 32 * I), T::CODE_BITS == 8);
+                    let at = RUN_LEN * b + 32 * I;
+                    let lanes = x[t].lanes.as_ptr().add(at / 4);
+                    let dots = dot_codes(codes, x[t].codes.as_ptr().add(at), lanes, signed, VNNI);
                     let scale = if T::SUB_LEN == 16 {
-                        let x_scale = _mm256_broadcast_ss(&*x[t].scales.as_ptr().add(8 * b + I));
-                        _mm256_mul_ps(pair, x_scale)
+                        // Each covers 4 lanes.
+                        _mm256_blend_ps::<0xf0>(
+                            _mm256_broadcast_ss(&both[t][2 * I]),
+                            _mm256_broadcast_ss(&both[t][2 * I + 1]),
+                        )
                     } else {
                         _mm256_broadcast_ss(&both[t][I])
                     };
@@ -194,7 +216,6 @@ pub(super) unsafe fn dot_avx2<T: Run + CpuCode, const N: usize>(
             let both = _mm256_add_ps(total[t][0], total[t][1]);
             out[t] = sum_avx2(_mm256_fnmadd_ps(offset, total_sum[t], both));
         }
-        add_rest::<T, Avx2, N>(row, x, &mut out);
         out
     }
 }
@@ -208,6 +229,24 @@ pub(super) unsafe fn dot_avx512<T: Run + CpuCode, const N: usize>(
     row: &[u8],
     x: &[RowInput<'_>; N],
 ) -> [f32; N] {
+    // SAFETY: the caller's promises are the callees'.
+    unsafe {
+        let mut out = if T::WIDE {
+            dot_512::<T, N>(row, x)
+        } else {
+            dot_256::<T, N, true>(row, x)
+        };
+        add_rest::<T, Avx512, N>(row, x, &mut out);
+        out
+    }
+}
+
+/// Products of all whole runs, in registers of 512 bits.
+///
+/// # Safety
+/// As [`dot_avx512`].
+#[inline(always)]
+unsafe fn dot_512<T: Run, const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
     let (bytes, runs) = (RUN_LEN / T::LEN * T::BYTES, x[0].len / RUN_LEN);
     // SAFETY: run `b` of the row and values `256 b..` of each input exist for all `b` below the count.
     unsafe {
@@ -279,7 +318,6 @@ pub(super) unsafe fn dot_avx512<T: Run + CpuCode, const N: usize>(
             let both = _mm512_add_ps(total[t][0], total[t][1]);
             out[t] = _mm512_reduce_add_ps(_mm512_fnmadd_ps(offset, total_sum[t], both));
         }
-        add_rest::<T, Avx512, N>(row, x, &mut out);
         out
     }
 }

@@ -28,17 +28,30 @@ pub(super) unsafe fn dot_avx2(codes: __m256i, x: __m256i) -> __m256i {
     unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)) }
 }
 
-/// Dot products of 4 neighbours each, of codes below 128 and 32 activations; or of signed numbers, less 128, if the
-/// codes are those plus 128.
+/// Dot products of 4 neighbours each, of codes below 128 and 32 activations; or, if `signed`, of numbers of which the
+/// codes are those plus 128. `lanes` are -128 times the sums of the activations, 4 each.
 ///
 /// # Safety
-/// Needs AVX2 and 32 activations.
+/// Needs AVX2 and 32 activations; AVX-512 VL and VNNI if `vnni`.
 #[inline(always)]
-pub(super) unsafe fn dot_codes_avx2(codes: __m256i, x: *const i8, signed: bool) -> __m256 {
+pub(super) unsafe fn dot_codes(
+    codes: __m256i,
+    x: *const i8,
+    lanes: *const i32,
+    signed: bool,
+    vnni: bool,
+) -> __m256 {
     // SAFETY: the caller says so.
     unsafe {
         let x = _mm256_loadu_si256(x.cast());
-        _mm256_cvtepi32_ps(if signed {
+        _mm256_cvtepi32_ps(if vnni {
+            let start = if signed {
+                _mm256_loadu_si256(lanes.cast())
+            } else {
+                _mm256_setzero_si256()
+            };
+            _mm256_dpbusd_epi32(start, codes, x)
+        } else if signed {
             let values = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
             dot_avx2(_mm256_abs_epi8(values), _mm256_sign_epi8(x, values))
         } else {

@@ -2,6 +2,8 @@
 
 mod decode;
 mod experts;
+#[cfg(unix)]
+mod guard;
 mod linear;
 
 use super::*;
