@@ -23,7 +23,7 @@ mod x86 {
             // SAFETY: the fields of a block.
             unsafe {
                 let qs = _mm256_loadu_si256(block.add(16 + 32 * (I / 2)).cast());
-                let qs = if I % 2 == 0 {
+                let qs = if I.is_multiple_of(2) {
                     qs
                 } else {
                     _mm256_srli_epi16::<4>(qs)

@@ -52,7 +52,7 @@ mod x86 {
                 let qh =
                     _mm512_broadcast_i64x4(_mm256_loadu_si256(block.add(128 + 32 * part).cast()));
                 // The two bits of each quarter to bits 4 and 5.
-                let (ql, shifts) = if I % 2 == 0 {
+                let (ql, shifts) = if I.is_multiple_of(2) {
                     (ql, _mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2))
                 } else {
                     let ql = _mm512_srli_epi16::<4>(ql);
