@@ -2,6 +2,7 @@
 
 use super::{BlockType, FloatBlock, read_f16};
 use crate::GgmlType;
+use crate::quantize::{Importance, QuantizeBlock};
 
 /// The block type `F16`.
 pub struct F16;
@@ -43,5 +44,16 @@ pub(crate) mod device {
             quads.push(quad);
         }
         quads
+    }
+}
+
+impl QuantizeBlock for F16 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    fn quantize_row(values: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
+        assert_eq!(out.len(), values.len() * 2);
+        for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
+            *out = half::f16::from_f32_const(*value).to_le_bytes();
+        }
     }
 }

@@ -10,6 +10,8 @@
 
 use super::{BlockType, CodeBlock, head};
 use crate::GgmlType;
+use crate::quantize::rounding::largest_magnitude;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `MXFP4`.
 pub struct MXFP4;
@@ -79,6 +81,43 @@ impl CodeBlock for MXFP4 {
         let block = head::<BYTES>(block);
         scales[0] = half_e8m0(block[0]);
         unpack_e2m1(&block[1..], &mut codes[..LEN]);
+    }
+}
+
+/// Packs the index of the nearest of `E2M1` times `scale` of each value, the first of equally near ones, in the order of
+/// `unpack_e2m1`.
+#[inline(always)]
+pub(super) fn pack_e2m1<const N: usize>(values: &[f32; N], scale: f32, qs: &mut [u8]) {
+    let (mut nearest, mut least) = ([0u8; N], values.map(|x| (0.0 * scale - x).abs()));
+    for (index, doubled) in E2M1.iter().enumerate().skip(1) {
+        let candidate = f32::from(*doubled) * scale;
+        for i in 0..N {
+            let error = (candidate - values[i]).abs();
+            let nearer = error < least[i];
+            least[i] = if nearer { error } else { least[i] };
+            nearest[i] = if nearer { index as u8 } else { nearest[i] };
+        }
+    }
+    let (low, high) = nearest.split_at(N / 2);
+    for ((byte, low), high) in qs[..N / 2].iter_mut().zip(low).zip(high) {
+        *byte = low | high << 4;
+    }
+}
+
+impl QuantizeBlock for MXFP4 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the power of two that takes the largest magnitude to 4 or above, but below 8.
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let values: &[f32; LEN] = values.first_chunk().expect("a block");
+            let most = largest_magnitude(values);
+            // The logarithm is rounded to f32 before its fraction is dropped: numbers just below a power of two
+            // count as that power.
+            let exponent = (f64::from(most).log2() as f32).floor() - 2.0 + 127.0;
+            out[0] = if most > 0.0 { exponent as u8 } else { 0 };
+            pack_e2m1(values, half_e8m0(out[0]), &mut out[1..]);
+        }
     }
 }
 
