@@ -51,6 +51,7 @@ pub(crate) mod device {
 impl QuantizeBlock for BF16 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
         assert_eq!(out.len(), values.len() * 2);
         for (value, out) in values.iter().zip(out.as_chunks_mut().0) {

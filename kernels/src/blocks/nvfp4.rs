@@ -99,6 +99,7 @@ impl QuantizeBlock for NVFP4 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// A scale takes the largest magnitude of its sub-block to 6.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let (d, qs) = out.split_at_mut(LEN / SUB);

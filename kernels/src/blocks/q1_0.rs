@@ -56,6 +56,7 @@ impl QuantizeBlock for Q1_0 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// The scale is the mean magnitude; a zero counts as positive.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let sum = values.iter().fold(0.0, |sum, x| sum + x.abs());

@@ -54,6 +54,7 @@ impl QuantizeBlock for Q2_0 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// The scale is the largest magnitude, so that the code for twice the scale is left unused.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let d = largest_magnitude(values);
@@ -61,7 +62,7 @@ impl QuantizeBlock for Q2_0 {
             write_f16(out, d);
             for (values, out) in values.chunks_exact(4).zip(&mut out[2..]) {
                 *out = (0..4).fold(0, |byte, i| {
-                    let code = nearest_away(values[i] * inverse).clamp(-1, 2) + 1;
+                    let code = nearest_away(values[i] * inverse, -1, 2) + 1;
                     byte | (code as u8) << (2 * i)
                 });
             }

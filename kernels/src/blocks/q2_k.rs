@@ -109,6 +109,7 @@ impl QuantizeBlock for Q2K {
     const IMPORTANCE: Importance = Importance::Optional;
 
     /// Scales and mins are searched by sub-block, then packed, and the codes are rounded anew for what they became.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
             let subs: &[[f32; 16]; 16] = values.as_chunks().0.first_chunk().expect("a block");

@@ -9,7 +9,7 @@
 
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
-use crate::quantize::rounding::{inverse, largest, write_f16};
+use crate::quantize::rounding::{inverse, largest, truncate, write_f16};
 use crate::quantize::weights::{mean_square, weigh};
 use crate::quantize::{Importance, QuantizeBlock, blocks_of, symmetric};
 
@@ -45,7 +45,8 @@ pub(super) fn quantize_by_largest(values: &[f32; LEN], half: u8, scale: &mut [u8
     let d = largest(values) / -f32::from(half);
     let inverse = inverse(d);
     write_f16(scale, d);
-    values.map(|x| ((x * inverse + (f32::from(half) + 0.5)) as u8).min(2 * half - 1))
+    let (middle, most) = (f32::from(half) + 0.5, f32::from(2 * half - 1));
+    values.map(|x| truncate(x * inverse + middle, 0.0, most) as u8)
 }
 
 /// Writes the scale a search by weighted error finds, and returns the codes, around `half`.
@@ -94,6 +95,7 @@ impl CodeBlock for Q4_0 {
 impl QuantizeBlock for Q4_0 {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         let mean_square = importance.map_or(0.0, |_| mean_square(values));
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {

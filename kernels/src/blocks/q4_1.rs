@@ -12,7 +12,7 @@ use super::q4_0::{pack_nibbles, unpack_nibbles};
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
 use crate::quantize::affine::{self, Trials};
-use crate::quantize::rounding::{inverse, write_f16};
+use crate::quantize::rounding::{inverse, range, truncate, write_f16};
 use crate::quantize::weights::{mean_square, weigh};
 use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
@@ -26,17 +26,13 @@ const _: () = assert!(BYTES == GgmlType::Q4_1.block_bytes() && LEN == GgmlType::
 /// Writes the scale and the minimum that spread the codes over the range of the values, and returns the codes.
 #[inline(always)]
 pub(super) fn quantize_by_range(values: &[f32; LEN], max_code: u8, header: &mut [u8]) -> [u8; LEN] {
-    let lowest = values
-        .iter()
-        .fold(f32::MAX, |low, &x| if x < low { x } else { low });
-    let highest = values
-        .iter()
-        .fold(f32::MIN, |high, &x| if x > high { x } else { high });
+    let (lowest, highest) = range(values);
     let d = (highest - lowest) / f32::from(max_code);
     let inverse = inverse(d);
     write_f16(header, d);
     write_f16(&mut header[2..], lowest);
-    values.map(|x| (((x - lowest) * inverse + 0.5) as u8).min(max_code))
+    let most = f32::from(max_code);
+    values.map(|x| truncate((x - lowest) * inverse + 0.5, 0.0, most) as u8)
 }
 
 /// Writes the scale and the minimum a search by weighted error finds, and returns the codes.
@@ -93,6 +89,7 @@ impl CodeBlock for Q4_1 {
 impl QuantizeBlock for Q4_1 {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         let mean_square = importance.map_or(0.0, |_| mean_square(values));
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {

@@ -222,6 +222,7 @@ const TRIALS: Trials = Trials {
 impl QuantizeBlock for Q4K {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
             let codes = quantize_subs(values, importance, 15, TRIALS, out);

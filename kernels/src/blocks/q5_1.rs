@@ -56,6 +56,7 @@ impl CodeBlock for Q5_1 {
 impl QuantizeBlock for Q5_1 {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         let mean_square = importance.map_or(0.0, |_| mean_square(values));
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {

@@ -82,6 +82,7 @@ impl QuantizeBlock for Q6K {
 
     /// Scales are searched by sub-block, then packed so that the one of largest magnitude becomes -128, and the codes
     /// are rounded anew for what they became. The importance is the weight; without one, the square of the value is.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
             let subs: &[[f32; 16]; 16] = values.as_chunks().0.first_chunk().expect("a block");

@@ -25,7 +25,10 @@ pub(super) fn quantize_to_127(values: &[f32; LEN], scale: &mut [u8]) -> (f32, [i
     let d = largest_magnitude(values) / 127.0;
     let inverse = inverse(d);
     write_f16(scale, d);
-    (d, values.map(|x| nearest_away(x * inverse) as i8))
+    (
+        d,
+        values.map(|x| nearest_away(x * inverse, -127, 127) as i8),
+    )
 }
 
 impl BlockType for Q8_0 {
@@ -60,6 +63,7 @@ impl CodeBlock for Q8_0 {
 impl QuantizeBlock for Q8_0 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let (_, codes) = quantize_to_127(values.first_chunk().expect("a block"), out);

@@ -53,6 +53,7 @@ impl CodeBlock for Q8_1 {
 impl QuantizeBlock for Q8_1 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let (d, codes) = quantize_to_127(values.first_chunk().expect("a block"), out);

@@ -54,6 +54,7 @@ impl QuantizeBlock for Q8K {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// The value of largest magnitude becomes -127.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let most = largest(values);

@@ -78,6 +78,7 @@ impl QuantizeBlock for TQ1_0 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// The scale is the largest magnitude.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let d = largest_magnitude(values);
@@ -89,7 +90,7 @@ impl QuantizeBlock for TQ1_0 {
                 let (values, after) = rest.split_at(stride * digits);
                 for (i, out) in out[bytes].iter_mut().enumerate() {
                     let number = values[i..].iter().step_by(stride).fold(0, |number, x| {
-                        number * 3 + (nearest_away(x * inverse).clamp(-1, 1) + 1) as u16
+                        number * 3 + (nearest_away(x * inverse, -1, 1) + 1) as u16
                     });
                     // A missing fifth digit is zero.
                     let number = if digits == 5 { number } else { number * 3 };

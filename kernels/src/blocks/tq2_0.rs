@@ -52,12 +52,13 @@ impl QuantizeBlock for TQ2_0 {
     const IMPORTANCE: Importance = Importance::Ignored;
 
     /// The scale is the largest magnitude.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (values, _, out) in blocks_of::<Self>(values, importance, out) {
             let values: &[f32; LEN] = values.first_chunk().expect("a block");
             let d = largest_magnitude(values);
             let inverse = inverse(d);
-            let codes = values.map(|x| (nearest_away(x * inverse).clamp(-1, 1) + 1) as u8);
+            let codes = values.map(|x| (nearest_away(x * inverse, -1, 1) + 1) as u8);
             pack_crumbs(&codes, out);
             write_f16(&mut out[64..], d);
         }

@@ -43,7 +43,7 @@ pub trait QuantizeBlock: BlockType {
     /// What the type does with an importance matrix.
     const IMPORTANCE: Importance;
 
-    /// Packs one row.
+    /// Packs one row. To be `#[inline(always)]`, so that it can be compiled for more than one kind of CPU.
     ///
     /// # Panics
     /// If `values.len()` is not a multiple of `LEN`, `importance` has another length, or `out` is not exactly the
@@ -62,7 +62,7 @@ macro_rules! writable_types {
             match ty {
                 $(GgmlType::$ty => Some((
                     <blocks::$ty as QuantizeBlock>::IMPORTANCE,
-                    <blocks::$ty as QuantizeBlock>::quantize_row,
+                    quantize_row::<blocks::$ty>,
                 )),)*
                 _ => None,
             }
@@ -135,7 +135,7 @@ pub fn quantize(
             return Err(QuantizeError::ImportanceValue { index, weight });
         }
     }
-    if let Some(index) = values.par_iter().position_first(|value| !value.is_finite()) {
+    if let Some(index) = position_not_finite(values) {
         let value = values[index];
         return Err(QuantizeError::NotFinite { index, value });
     }
@@ -149,7 +149,37 @@ pub fn quantize(
     Ok(())
 }
 
+fn position_not_finite(values: &[f32]) -> Option<usize> {
+    const CHUNK: usize = 1 << 15;
+    const EXPONENT: u32 = 0x7f80_0000;
+    // The largest exponent of a chunk: looked for to the end, which the compiler vectorizes.
+    let bad = |values: &[f32]| {
+        let exponents = values.iter().map(|x| (x.to_bits() & EXPONENT) as i32);
+        exponents.fold(0, i32::max) == EXPONENT as i32
+    };
+    let chunk = values.par_chunks(CHUNK).position_first(bad)?;
+    let start = chunk * CHUNK;
+    let within = values[start..].iter().position(|x| !x.is_finite())?;
+    Some(start + within)
+}
+
+/// [`QuantizeBlock::quantize_row`], compiled for what the CPU has.
+fn quantize_row<T: QuantizeBlock>(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // Not FMA: nothing may be fused, and nothing is.
+        #[target_feature(enable = "avx2")]
+        fn with_avx2<T: QuantizeBlock>(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+            T::quantize_row(values, importance, out);
+        }
+        // SAFETY: the CPU has AVX2.
+        return unsafe { with_avx2::<T>(values, importance, out) };
+    }
+    T::quantize_row(values, importance, out);
+}
+
 /// The blocks of a row with their values and weights.
+#[inline(always)]
 pub(crate) fn blocks_of<'a, T: BlockType>(
     values: &'a [f32],
     importance: Option<&'a [f32]>,

@@ -2,23 +2,46 @@
 
 use half::f16;
 
+/// 1.5 * 2^23: adding it leaves no room for a fraction.
+const MAGIC: f32 = 12_582_912.0;
+
 /// The nearest integer, ties to even, if `value` is within 2^22 of zero.
 ///
 /// Beyond that the result is what is left in the low bits of the sum, as in ggml: scales that underflow to almost
 /// nothing lead there.
 #[inline(always)]
 pub(crate) fn nearest(value: f32) -> i32 {
-    // 1.5 * 2^23: adding it leaves no room for a fraction.
-    const MAGIC: f32 = 12_582_912.0;
     ((value + MAGIC).to_bits() & 0x007f_ffff) as i32 - 0x0040_0000
 }
 
-/// The nearest integer, ties away from zero; saturating.
+/// As [`nearest`], as a number and within bounds, for values within 2^22 of zero.
 #[inline(always)]
-pub(crate) fn nearest_away(value: f32) -> i32 {
+pub(crate) fn nearest_within(value: f32, low: f32, high: f32) -> f32 {
+    let rounded = (value + MAGIC) - MAGIC;
+    let rounded = if rounded < low { low } else { rounded };
+    if rounded > high { high } else { rounded }
+}
+
+/// The nearest integer, ties away from zero, within `low..=high`.
+#[inline(always)]
+pub(crate) fn nearest_away(value: f32, low: i8, high: i8) -> i32 {
     // The number before one half: one half itself would carry the number before it up to one.
     const ALMOST_HALF: f32 = 0.499_999_97;
-    (value + ALMOST_HALF.copysign(value)) as i32
+    truncate(
+        value + ALMOST_HALF.copysign(value),
+        f32::from(low),
+        f32::from(high),
+    )
+}
+
+/// The value without its fraction, brought within `low..=high` before; `low` for NaN.
+#[inline(always)]
+pub(crate) fn truncate(value: f32, low: f32, high: f32) -> i32 {
+    debug_assert!(low >= -1e9 && high <= 1e9);
+    let value = if value > low { value } else { low };
+    let value = if value < high { value } else { high };
+    // SAFETY: a number of at most 1e9, as all callers bound it. The checked conversion would not be vectorized.
+    unsafe { value.to_int_unchecked() }
 }
 
 /// `1 / value`, or zero for zero.
@@ -35,16 +58,15 @@ pub(crate) fn write_f16(out: &mut [u8], value: f32) -> f32 {
     half.to_f32_const()
 }
 
-/// The first of the values with the largest magnitude.
+/// The first of the values with the largest magnitude; zero, not minus zero, if that is zero.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    let mut largest = 0.0f32;
-    for &value in values {
-        if value.abs() > largest.abs() {
-            largest = value;
-        }
+    let most = largest_magnitude(values);
+    if most == 0.0 {
+        return 0.0;
     }
-    largest
+    let first = values.iter().find(|value| value.abs() == most);
+    *first.unwrap_or(&most)
 }
 
 /// The largest magnitude of the values.
@@ -62,10 +84,43 @@ pub(crate) fn largest_magnitude(values: &[f32]) -> f32 {
             };
         }
     }
-    lanes
-        .iter()
-        .chain(rest)
-        .fold(0.0, |most, value| value.abs().max(most))
+    let most = |most: f32, value: &f32| {
+        if value.abs() > most {
+            value.abs()
+        } else {
+            most
+        }
+    };
+    lanes.iter().chain(rest).fold(0.0, most)
+}
+
+/// The least and the greatest of the values; of zeros the first, whose sign may differ from the others'.
+#[inline(always)]
+pub(crate) fn range<const N: usize>(values: &[f32; N]) -> (f32, f32) {
+    let (mut low, mut high) = ([f32::MAX; 8], [f32::MIN; 8]);
+    let (chunks, rest) = values.as_chunks::<8>();
+    for chunk in chunks {
+        for i in 0..8 {
+            low[i] = if chunk[i] < low[i] { chunk[i] } else { low[i] };
+            high[i] = if chunk[i] > high[i] {
+                chunk[i]
+            } else {
+                high[i]
+            };
+        }
+    }
+    let least = |least: f32, &x: &f32| if x < least { x } else { least };
+    let most = |most: f32, &x: &f32| if x > most { x } else { most };
+    let first_zero = |x: f32| {
+        if x != 0.0 {
+            return x;
+        }
+        *values.iter().find(|&&x| x == 0.0).unwrap_or(&x)
+    };
+    (
+        first_zero(low.iter().chain(rest).fold(f32::MAX, least)),
+        first_zero(high.iter().chain(rest).fold(f32::MIN, most)),
+    )
 }
 
 #[cfg(test)]
@@ -87,11 +142,17 @@ mod tests {
         ];
         for (value, even, away) in cases {
             assert_eq!(nearest(value), even, "{value}");
-            assert_eq!(nearest_away(value), away, "{value}");
-            assert_eq!(nearest_away(value), value.round() as i32, "{value}");
+            assert_eq!(nearest_within(value, -5e6, 5e6), even as f32, "{value}");
+            if value.abs() < 100.0 {
+                assert_eq!(nearest_away(value, -127, 127), away, "{value}");
+                assert_eq!(away, value.round() as i32, "{value}");
+            }
         }
-        assert_eq!(nearest_away(f32::INFINITY), i32::MAX);
-        assert_eq!(nearest_away(f32::NAN), 0);
+        assert_eq!(nearest_away(f32::INFINITY, -1, 2), 2);
+        assert_eq!(nearest_away(-9.0, -1, 2), -1);
+        assert_eq!(nearest_away(f32::NAN, -1, 2), -1);
+        assert_eq!(nearest_within(3.7, 0.0, 3.0), 3.0);
+        assert_eq!(truncate(-0.9, -1.0, 3.0), 0);
     }
 
     #[test]
@@ -99,5 +160,10 @@ mod tests {
         assert_eq!(largest(&[1.0, -3.0, 3.0]), -3.0);
         assert_eq!(largest(&[]), 0.0);
         assert_eq!(largest_magnitude(&[1.0, -3.0, 2.0]), 3.0);
+        assert_eq!(range(&[1.0, -3.0, 2.0]), (-3.0, 2.0));
+        assert!(largest(&[-0.0, 0.0]).is_sign_positive());
+        let mut zeros = [0.0f32; 16];
+        zeros[0] = -0.0;
+        assert!(range(&zeros).0.is_sign_negative());
     }
 }
