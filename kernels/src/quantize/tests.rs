@@ -115,8 +115,7 @@ fn blocks_are_those_of_ggml() {
     assert!(wrong.is_empty(), "type, choice, blocks: {wrong:?}");
 }
 
-/// The root of the mean squared error of normal values of variance one, at most. What the best uniform quantizer of as
-/// many levels has, times two; less for types that adapt their scales.
+/// The most the root mean square error of normal values of variance one may be: a fifth to a half more than it is.
 fn tolerance(ty: GgmlType) -> f64 {
     match ty {
         GgmlType::F32 => 0.0,
@@ -207,19 +206,18 @@ fn extremes_do_not_panic() {
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same_bytes() {
+fn any_cpu_and_any_number_of_threads_give_the_same_bytes() {
     let (rows, cols) = (33, 512);
     let values = normal(rows * cols, 3);
     let importance: Vec<f32> = normal(cols, 4).iter().map(|x| x * x).collect();
     for &ty in WRITABLE {
         let row_bytes = ty.row_bytes(cols).unwrap();
         let mut serial = vec![0; rows * row_bytes];
-        let (_, quantize_row) = writer(ty).unwrap();
         let rows = values
             .chunks_exact(cols)
             .zip(serial.chunks_exact_mut(row_bytes));
         for (values, out) in rows {
-            quantize_row(values, Some(&importance), out);
+            portable(ty)(values, Some(&importance), out);
         }
         for threads in [1, 3] {
             let pool = rayon::ThreadPoolBuilder::new()
