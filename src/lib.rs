@@ -7,6 +7,8 @@ pub mod gguf;
 mod layout;
 pub mod nn;
 pub mod ops;
+pub mod quantize;
+mod scales;
 pub mod store;
 mod tensor;
 

@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf_kernels::cpu::Arithmetic;
 
+use super::observe;
 use super::param::GgmlParam;
 use crate::tensor::GgmlTensor;
 
@@ -29,6 +30,16 @@ impl GgmlEmbedding {
         }
     }
 
+    /// A table over a loaded tensor whose rows were filled up with zeros to whole blocks; vectors have `d_model` values.
+    ///
+    /// # Panics
+    /// If `d_model` filled up to whole blocks is not the table's row length.
+    pub fn from_padded(weight: GgmlTensor, d_model: usize) -> Self {
+        Self {
+            weight: GgmlParam::from_padded(weight, d_model),
+        }
+    }
+
     /// Ids `[batch, seq]` to f32 vectors `[batch, seq, d_model]`.
     ///
     /// # Panics
@@ -36,7 +47,13 @@ impl GgmlEmbedding {
     pub fn forward(&self, ids: Tensor<2, Int>) -> Tensor<3> {
         let [batch, seq] = ids.dims();
         let rows = self.weight.tensor().gather_rows(ids.flatten(0, 1));
-        let [_, d_model] = rows.dims();
+        let [_, d_model] = self.weight.shape();
+        let [n, filled] = rows.dims();
+        let rows = match filled == d_model {
+            true => rows,
+            // The table's rows are filled up to whole blocks.
+            false => rows.slice([0..n, 0..d_model]),
+        };
         rows.reshape([batch, seq, d_model])
     }
 
@@ -45,6 +62,7 @@ impl GgmlEmbedding {
     /// # Panics
     /// If the input's last dimension is not `d_model`, or no table has been loaded.
     pub fn as_linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
-        self.weight.tensor().linear(x, arithmetic)
+        observe::linear(&self.weight, &x);
+        self.weight.tensor().linear(self.weight.pad(x), arithmetic)
     }
 }

@@ -4,7 +4,9 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use burn_gguf_kernels::cpu::Arithmetic;
 
+use super::observe;
 use super::param::GgmlParam;
+use crate::layout::GgmlLayout;
 use crate::tensor::GgmlTensor;
 
 /// `y = x . W^T + b` with a frozen block-quantized weight `[d_output, d_input]`.
@@ -39,6 +41,18 @@ impl GgmlLinear {
         }
     }
 
+    /// A layer over a loaded weight whose rows were filled up with zeros to whole blocks; inputs have `d_input` values.
+    ///
+    /// # Panics
+    /// If `d_input` filled up to whole blocks is not the weight's row length.
+    pub fn from_padded(weight: GgmlTensor, d_input: usize, bias: Option<Tensor<1>>) -> Self {
+        Self {
+            weight: GgmlParam::from_padded(weight, d_input),
+            bias: bias.map(Param::from_tensor),
+            arithmetic: Arithmetic::default(),
+        }
+    }
+
     /// Chooses how products are computed (default [`Arithmetic::Fast`]).
     pub fn with_arithmetic(mut self, arithmetic: Arithmetic) -> Self {
         self.arithmetic = arithmetic;
@@ -55,6 +69,8 @@ impl GgmlLinear {
     /// # Panics
     /// If the input's last dimension is not `d_input`, or no weight has been loaded.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        observe::linear(&self.weight, &input);
+        let input = self.weight.pad(input);
         self.add_bias(self.weight.tensor().linear(input, self.arithmetic))
     }
 
@@ -63,6 +79,13 @@ impl GgmlLinear {
     /// # Panics
     /// As [`forward`](Self::forward).
     pub fn forward_pair<const D: usize>(layers: [&Self; 2], input: Tensor<D>) -> [Tensor<D>; 2] {
+        if !Self::share_input(&layers) {
+            return layers.map(|layer| layer.forward(input.clone()));
+        }
+        for layer in layers {
+            observe::linear(&layer.weight, &input);
+        }
+        let input = layers[0].weight.pad(input);
         let weights = layers.map(|layer| layer.weight.tensor());
         let arithmetic = layers[0].arithmetic;
         let [a, b] = GgmlTensor::linear_pair(weights.each_ref(), input, arithmetic);
@@ -74,6 +97,13 @@ impl GgmlLinear {
     /// # Panics
     /// As [`forward`](Self::forward).
     pub fn forward_triple<const D: usize>(layers: [&Self; 3], input: Tensor<D>) -> [Tensor<D>; 3] {
+        if !Self::share_input(&layers) {
+            return layers.map(|layer| layer.forward(input.clone()));
+        }
+        for layer in layers {
+            observe::linear(&layer.weight, &input);
+        }
+        let input = layers[0].weight.pad(input);
         let weights = layers.map(|layer| layer.weight.tensor());
         let arithmetic = layers[0].arithmetic;
         let [a, b, c] = GgmlTensor::linear_triple(weights.each_ref(), input, arithmetic);
@@ -82,6 +112,17 @@ impl GgmlLinear {
             layers[1].add_bias(b),
             layers[2].add_bias(c),
         ]
+    }
+
+    /// Whether one input serves all: the same arithmetic, and rows filled up to the same length.
+    fn share_input(layers: &[&Self]) -> bool {
+        let form = |layer: &Self| {
+            (
+                layer.weight.layout().map(GgmlLayout::cols),
+                layer.arithmetic,
+            )
+        };
+        layers.iter().all(|layer| form(layer) == form(layers[0]))
     }
 
     fn add_bias<const D: usize>(&self, y: Tensor<D>) -> Tensor<D> {

@@ -1,14 +1,16 @@
 //! Burn modules from and to GGUF files: [`GgufStore`] is burn-store's `ModuleStore` over a GGUF file.
 
+mod applier;
 mod apply;
 mod collect;
 mod dense;
 mod error;
 mod name_map;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use burn::module::ParamId;
 use burn::tensor::FloatDType;
 use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{
@@ -16,6 +18,8 @@ use burn_store::{
     PyTorchToBurnAdapter,
 };
 
+pub(crate) use applier::{PackedApplier, PackedSource};
+pub(crate) use apply::ggml_paths;
 pub use error::GgufStoreError;
 pub use name_map::NameMap;
 
@@ -79,6 +83,7 @@ pub struct GgufStore {
     overwrite: bool,
     progress: Option<ProgressFn>,
     cache: Option<BTreeMap<String, PackTensor>>,
+    loaded: HashMap<ParamId, String>,
 }
 
 impl GgufStore {
@@ -97,6 +102,7 @@ impl GgufStore {
             overwrite: false,
             progress: None,
             cache: None,
+            loaded: HashMap::new(),
         }
     }
 
@@ -185,6 +191,11 @@ impl GgufStore {
     pub fn on_progress(mut self, f: impl FnMut(LoadProgress<'_>) + Send + 'static) -> Self {
         self.progress = Some(Box::new(f));
         self
+    }
+
+    /// After a load, the names in the file of the packed weights, by [`GgmlParam::id`](crate::nn::GgmlParam::id).
+    pub fn loaded_weights(&self) -> &HashMap<ParamId, String> {
+        &self.loaded
     }
 
     /// The file loaded from.
