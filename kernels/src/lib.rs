@@ -12,5 +12,6 @@ pub mod cpu;
 #[cfg(feature = "cube")]
 pub mod cube;
 mod ggml_type;
+pub mod quantize;
 
 pub use ggml_type::GgmlType;

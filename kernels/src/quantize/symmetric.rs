@@ -1,0 +1,1 @@
+pub(crate) const NOTHING: f32 = 1e-15;
