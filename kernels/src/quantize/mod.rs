@@ -3,7 +3,8 @@
 //! - [`quantize`] is the way in; it checks its arguments and shares rows among threads.
 //! - [`QuantizeBlock`] is what a type implements, in its file under [`blocks`].
 //! - The searches that several types share: [`affine`] (scale and minimum), [`symmetric`] (signed scale),
-//!   [`positive`] (scales of scales); [`rounding`] and [`weights`] serve them.
+//!   [`positive`] (scales of scales), [`table`] (16 values), [`lattice`] and [`ternary`] (codebooks of vectors, whose
+//!   [`neighbours`] are tried); [`rounding`] and [`weights`] serve them.
 //!
 //! Equal bytes need equal rounding: every sum here is in `f32`, in the order of the values, and no product is fused
 //! with a sum. Where ggml's result is not defined by C, because a number does not fit the integer it is converted
@@ -13,9 +14,13 @@
 
 pub(crate) mod affine;
 mod error;
+pub(crate) mod lattice;
+pub(crate) mod neighbours;
 pub(crate) mod positive;
 pub(crate) mod rounding;
 pub(crate) mod symmetric;
+pub(crate) mod table;
+pub(crate) mod ternary;
 pub(crate) mod weights;
 
 #[cfg(test)]
@@ -73,6 +78,7 @@ macro_rules! writable_types {
 writable_types! {
     F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K,
     Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+    IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS,
 }
 
 /// Whether [`quantize`] takes the type.
