@@ -1,4 +1,5 @@
 //! Names of quantizations, configurations, recipes, and whole files.
 
 mod config;
+mod recipes;
 mod spec;
