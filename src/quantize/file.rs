@@ -375,3 +375,24 @@ impl Buffers {
         Ok(pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_cover_all_rows_and_stop_at_matrices() {
+        let half = SLAB_VALUES as u64 / 2;
+        for (shape, expected) in [
+            (&[4u64, 3][..], vec![0..3]),
+            (&[4], vec![0..1]),
+            (&[4, 3, 2], vec![0..3, 3..6]),
+            (&[4, 1, 2, 2], vec![0..1, 1..2, 2..3, 3..4]),
+            (&[half, 3, 2], vec![0..2, 2..3, 3..5, 5..6]),
+            (&[half * 4, 2], vec![0..1, 1..2]),
+        ] {
+            let slabs: Vec<_> = Rows::of(shape).slabs().collect();
+            assert_eq!(slabs, expected, "{shape:?}");
+        }
+    }
+}

@@ -113,7 +113,7 @@ pub struct TensorPlan {
 }
 
 /// What becomes of a file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct QuantizePlan {
     /// The tensors in file order.
     pub tensors: Vec<TensorPlan>,
