@@ -55,3 +55,44 @@ impl CodeBlock for IQ1M {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::iq1_s::device::push_eight;
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, u8_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`: a sub-block.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = u16_at(words, block + part * 2);
+        let qh = u8_at(words, block + 32 + part);
+        let low = words[block / 4 + 12];
+        let high = words[block / 4 + 13];
+        let d = ((low >> 12) & 0x000f)
+            | ((low >> 24) & 0x00f0)
+            | ((high >> 4) & 0x0f00)
+            | ((high >> 16) & 0xf000);
+        let pair = select(part < 8, low, high);
+        let shift = u32::cast_from(part / 4 % 2) * 16 + u32::cast_from(part % 4) * 3;
+        let scale = half_to_f32(d) * f32::cast_from(((pair >> shift) & 7) * 2 + 1) * 0.125;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2u32 {
+            let bits = qh >> comptime!(4 * h);
+            let index = ((qs >> comptime!(8 * h)) & 0xff) | ((bits & 7) << 8);
+            push_eight(&mut codes, codebook, index, (bits >> 3) & 1, scale);
+        }
+        codes
+    }
+}

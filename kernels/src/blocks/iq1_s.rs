@@ -70,3 +70,54 @@ impl CodeBlock for IQ1S {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`, as codes `8 grid +- 1 + 9`.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = u16_at(words, block + 2 + part * 2);
+        let qh = u16_at(words, block + 34 + part / 2 * 2);
+        let d = half_to_f32(u16_at(words, block));
+        let scale = d * f32::cast_from(((qh >> 12) & 7) * 2 + 1) * 0.125;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2u32 {
+            let low = (qs >> comptime!(8 * h)) & 0xff;
+            let high = (qh >> (u32::cast_from(part % 2) * 6 + comptime!(3 * h))) & 7;
+            push_eight(&mut codes, codebook, low | (high << 8), qh >> 15, scale);
+        }
+        codes
+    }
+
+    /// Two quads from entry `index` of the grid, shifted down by an eighth if `down` is 1 and up if it is 0.
+    #[cube]
+    pub(crate) fn push_eight(
+        codes: &mut PartCodes,
+        codebook: &[u32],
+        index: u32,
+        down: u32,
+        scale: f32,
+    ) {
+        let entry = usize::cast_from(index) * 2;
+        let shift = (1 - down) * 0x0202_0202;
+        #[unroll]
+        for i in 0..2usize {
+            // The codebook has 0, 1 and 2 for -1, 0 and 1.
+            codes.push((codebook[entry + i] << 3) + shift, scale);
+        }
+    }
+}

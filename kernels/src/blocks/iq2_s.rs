@@ -50,3 +50,43 @@ impl CodeBlock for IQ2S {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::{iq2_xs::device::sub_scale, iq2_xxs::device::push_eight};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, u8_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`: a sub-block.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = u16_at(words, block + 2 + part * 2);
+        let signs = u16_at(words, block + 34 + part * 2);
+        let qh = u8_at(words, block + 66 + part / 2) >> (u32::cast_from(part % 2) * 4);
+        let scale = half_to_f32(u16_at(words, block)) * sub_scale(words, block + 74, part);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2u32 {
+            let low = (qs >> comptime!(8 * h)) & 0xff;
+            let high = (qh >> comptime!(2 * h)) & 3;
+            push_eight(
+                &mut codes,
+                codebook,
+                low | (high << 8),
+                signs >> comptime!(8 * h),
+                scale,
+            );
+        }
+        codes
+    }
+}

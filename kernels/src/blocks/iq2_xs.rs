@@ -55,3 +55,41 @@ impl CodeBlock for IQ2XS {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::iq2_xxs::device::{complete_signs, push_eight};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u8_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`: a sub-block.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = run_at(words, block + 2 + part * 4, 1usize);
+        let scale = half_to_f32(u16_at(words, block)) * sub_scale(words, block + 66, part);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2u32 {
+            let q = qs[0] >> comptime!(16 * h);
+            push_eight(&mut codes, codebook, q & 511, complete_signs(q >> 9), scale);
+        }
+        codes
+    }
+
+    /// `(0.5 + scale) / 4` with nibble `part` of the scales at byte `scales`.
+    #[cube]
+    pub(crate) fn sub_scale(words: &[u32], scales: usize, part: usize) -> f32 {
+        let nibble = u8_at(words, scales + part / 2) >> (u32::cast_from(part % 2) * 4);
+        (f32::cast_from(nibble & 15) + 0.5) * 0.25
+    }
+}

@@ -54,3 +54,65 @@ impl CodeBlock for IQ2XXS {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, run_at, sign_bytes, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let sub = run_at(words, block + 2 + part / 2 * 8, 2usize);
+        let d = half_to_f32(u16_at(words, block));
+        let scale = d * (f32::cast_from(sub[1] >> 28) + 0.5) * 0.25;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2usize {
+            let l = u32::cast_from(part % 2) * 2 + comptime!(h as u32);
+            let signs = complete_signs(sub[1] >> (l * 7));
+            push_eight(
+                &mut codes,
+                codebook,
+                (sub[0] >> (l * 8)) & 0xff,
+                signs,
+                scale,
+            );
+        }
+        codes
+    }
+
+    /// The low 7 bits with an eighth that makes their number even.
+    #[cube]
+    pub(crate) fn complete_signs(bits: u32) -> u32 {
+        let bits = bits & 127;
+        bits | ((bits.count_ones() & 1) << 7)
+    }
+
+    /// Two quads from entry `index` of a grid of 8 magnitudes; value `i` is negative where bit `i` of `signs` is set.
+    #[cube]
+    pub(crate) fn push_eight(
+        codes: &mut PartCodes,
+        codebook: &[u32],
+        index: u32,
+        signs: u32,
+        scale: f32,
+    ) {
+        let entry = usize::cast_from(index) * 2;
+        #[unroll]
+        for i in 0..2usize {
+            let signs = bits_to_bytes(signs >> comptime!(4 * i as u32));
+            codes.push(sign_bytes(codebook[entry + i], signs, 43u32), scale);
+        }
+    }
+}

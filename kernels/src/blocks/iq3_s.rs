@@ -59,3 +59,40 @@ impl CodeBlock for IQ3S {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, run_at, sign_bytes, u8_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = run_at(words, block + 2 + part * 4, 1usize);
+        let qh = u8_at(words, block + 66 + part / 2) >> (u32::cast_from(part % 2) * 4);
+        let signs = u16_at(words, block + 74 + part * 2);
+        let packed = u8_at(words, block + 106 + part / 4) >> (u32::cast_from(part / 2 % 2) * 4);
+        let d = half_to_f32(u16_at(words, block));
+        let scale = d * f32::cast_from((packed & 15) * 2 + 1);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4u32 {
+            let low = (qs[0] >> comptime!(8 * q)) & 0xff;
+            let high = (qh >> comptime!(q)) & 1;
+            let magnitudes = codebook[usize::cast_from(low | (high << 8))];
+            let signs = bits_to_bytes(signs >> comptime!(4 * q));
+            codes.push(sign_bytes(magnitudes, signs, 15u32), scale);
+        }
+        codes
+    }
+}

@@ -53,3 +53,39 @@ impl CodeBlock for IQ3XXS {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::iq2_xxs::device::complete_signs;
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, run_at, sign_bytes, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = run_at(words, block + 2 + part * 4, 1usize);
+        let sub = run_at(words, block + 66 + part / 2 * 4, 1usize);
+        let d = half_to_f32(u16_at(words, block));
+        let scale = d * (f32::cast_from(sub[0] >> 28) + 0.5) * 0.5;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4u32 {
+            let index = (qs[0] >> comptime!(8 * q)) & 0xff;
+            let l = u32::cast_from(part % 2) * 2 + comptime!(q / 2);
+            let signs = complete_signs(sub[0] >> (l * 7)) >> comptime!(q % 2 * 4);
+            let magnitudes = codebook[usize::cast_from(index)];
+            codes.push(sign_bytes(magnitudes, bits_to_bytes(signs), 62u32), scale);
+        }
+        codes
+    }
+}

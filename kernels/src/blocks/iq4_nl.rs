@@ -51,3 +51,57 @@ impl CodeBlock for IQ4NL {
         unpack_table_nibbles(head(&block[2..]), codes);
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::GgmlType;
+    use crate::blocks::codebook::grid_words;
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
+
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
+        let qs = run_at(words, block + 2 + part * 8, 2usize);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push(
+                look_up(qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))),
+                scale,
+            );
+        }
+        codes
+    }
+
+    /// The code of the low nibble of each byte.
+    #[cube]
+    pub(crate) fn look_up(nibbles: u32) -> u32 {
+        let table = comptime!(grid_words(GgmlType::IQ4NL).unwrap());
+        let mut codes = 0u32;
+        #[unroll]
+        for i in 0..4u32 {
+            let nibble = nibbles >> comptime!(8 * i);
+            let odd = nibble & 4 != 0;
+            let low = select(
+                odd,
+                comptime!(table[1]).runtime(),
+                comptime!(table[0]).runtime(),
+            );
+            let high = select(
+                odd,
+                comptime!(table[3]).runtime(),
+                comptime!(table[2]).runtime(),
+            );
+            let word = select(nibble & 8 != 0, high, low);
+            codes |= ((word >> ((nibble & 3) * 8)) & 0xff) << comptime!(8 * i);
+        }
+        codes
+    }
+}

@@ -51,3 +51,30 @@ impl CodeBlock for IQ4XS {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::iq4_nl::device::look_up;
+    use crate::cube::{part::PartCodes, words::half_to_f32};
+
+    /// Values `32 (part / 2) + 8 (part % 2) + {0..8, 16..24}` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let block = block / 4;
+        let header = words[block];
+        let sub = u32::cast_from(part / 2);
+        let low = (words[block + 1] >> (sub * 4)) & 15;
+        let high = (header >> (sub * 2 + 16)) & 3;
+        let scale = half_to_f32(header & 0xffff) * (f32::cast_from(low | (high << 4)) - 32.0);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            let qs = words[block + 2 + part * 2 + comptime!(q % 2)];
+            codes.push(look_up(qs >> comptime!(4 * (q as u32 / 2))), scale);
+        }
+        codes
+    }
+}

@@ -9,7 +9,7 @@
 
 mod bf16;
 mod centered;
-mod codebook;
+pub(crate) mod codebook;
 mod f16;
 mod f32;
 mod f64;
@@ -181,8 +181,16 @@ pub(crate) fn read_f16(bytes: &[u8]) -> f32 {
 pub(crate) mod device {
     pub(crate) use super::{
         bf16::device as plain_bf16, f16::device as plain_f16, f32::device as plain_f32,
-        q4_0::device as q4_0, q4_k::device as q4_k, q5_0::device as q5_0, q5_k::device as q5_k,
-        q6_k::device as q6_k, q8_0::device as q8_0,
+        f64::device as plain_f64, i8::device as plain_i8, i16::device as plain_i16,
+        i32::device as plain_i32, i64::device as plain_i64, iq1_m::device as iq1_m,
+        iq1_s::device as iq1_s, iq2_s::device as iq2_s, iq2_xs::device as iq2_xs,
+        iq2_xxs::device as iq2_xxs, iq3_s::device as iq3_s, iq3_xxs::device as iq3_xxs,
+        iq4_nl::device as iq4_nl, iq4_xs::device as iq4_xs, mxfp4::device as mxfp4,
+        nvfp4::device as nvfp4, q1_0::device as q1_0, q2_0::device as q2_0, q2_k::device as q2_k,
+        q3_k::device as q3_k, q4_0::device as q4_0, q4_1::device as q4_1, q4_k::device as q4_k,
+        q5_0::device as q5_0, q5_1::device as q5_1, q5_k::device as q5_k, q6_k::device as q6_k,
+        q8_0::device as q8_0, q8_1::device as q8_1, q8_k::device as q8_k, tq1_0::device as tq1_0,
+        tq2_0::device as tq2_0,
     };
 }
 

@@ -101,7 +101,7 @@ const fn grid_of_four<const N: usize>(points: &[u16; N], levels: [u8; 8]) -> [u3
 /// The grid of a type as 32-bit words for a device buffer: one word for four values, low bytes first.
 ///
 /// Bytes are magnitudes for `IQ2` and `IQ3`, `value + 128` for `IQ4`, and for `IQ1` 0, 1 and 2 for -1, 0 and 1.
-#[allow(dead_code, reason = "for the device kernels")]
+#[cfg_attr(not(feature = "cube"), allow(dead_code))]
 pub(crate) fn grid_words(ty: GgmlType) -> Option<&'static [u32]> {
     // A `u64` is two words in this order on the little-endian hosts GGUF is read on.
     Some(match ty {
