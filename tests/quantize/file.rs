@@ -122,7 +122,8 @@ fn the_tensors_of_the_plan_and_their_errors() {
         let expected = packed(ty, &original, shape[0] as usize, None);
         assert_eq!(tensor.data(), expected, "{name}");
         assert_eq!(plan.to, Some(ty), "{name}");
-        let squares = decoded(tensor)
+        let result = decoded(tensor);
+        let squares = result
             .iter()
             .zip(&original)
             .map(|(a, b)| f64::from(a - b).powi(2));
