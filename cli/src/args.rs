@@ -32,6 +32,8 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(TokenizeArgs),
+    /// Measure on a text which inputs of each weight matter, for quantization
+    Imatrix(ImatrixArgs),
     /// Write a tensor's dequantized values as a .npy file
     Tensor(TensorArgs),
     /// Write a file with its tensors quantized
@@ -264,4 +266,28 @@ pub struct QuantizeArgs {
     /// Only say what would become of each tensor
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct ImatrixArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text
+    #[arg(short, long)]
+    pub file: PathBuf,
+    /// The GGUF file to write
+    #[arg(short, long, default_value = "imatrix.gguf")]
+    pub output: PathBuf,
+    /// Most chunks (default: the whole text)
+    #[arg(long)]
+    pub chunks: Option<usize>,
+    /// Tokens of a chunk, each read from an empty cache
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunk_size: u32,
+    /// Recognise special tokens in the text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Measure the output head too
+    #[arg(long)]
+    pub process_output: bool,
 }

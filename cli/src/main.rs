@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
+        Command::Imatrix(args) => commands::imatrix::run(args),
         Command::Tensor(args) => commands::tensor::run(args),
         Command::Quantize(args) => commands::quantize::run(args),
     });
