@@ -36,6 +36,8 @@ pub enum Command {
     Imatrix(ImatrixArgs),
     /// Write a tensor's dequantized values as a .npy file
     Tensor(TensorArgs),
+    /// Write a file with its tensors quantized
+    Quantize(QuantizeArgs),
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -225,6 +227,45 @@ pub struct TensorArgs {
     /// The .npy file to write
     #[arg(long)]
     pub out: PathBuf,
+}
+
+#[derive(Args)]
+pub struct QuantizeArgs {
+    /// A GGUF file (any shard of a split one)
+    pub input: String,
+    /// The file to write
+    pub output: PathBuf,
+    /// A recipe (Q4_K_M, IQ3_XS, MXFP4_MOE, F16, COPY, ...) or a tensor type
+    #[arg(value_name = "TYPE|RECIPE", required_unless_present = "config")]
+    pub recipe: Option<String>,
+    /// An importance matrix, as `imatrix` or llama-imatrix collects it
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// Quantize the tensors whose name the regular expression finds something in to this type, or leave them (`skip`);
+    /// may be given several times
+    #[arg(long = "rule", value_name = "REGEX=TYPE")]
+    pub rules: Vec<String>,
+    /// A quantization configuration with rules, TOML or JSON; rules on the command line come first
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The same type for every tensor, without the recipe's mix
+    #[arg(long)]
+    pub pure: bool,
+    /// The type of the output matrix
+    #[arg(long, value_name = "TYPE")]
+    pub output_type: Option<String>,
+    /// The type of the token embeddings
+    #[arg(long, value_name = "TYPE")]
+    pub token_embedding_type: Option<String>,
+    /// Write as many shards as are read, and not one file
+    #[arg(long)]
+    pub keep_split: bool,
+    /// Write the report as JSON to this file, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Only say what would become of each tensor
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args)]

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Imatrix(args) => commands::imatrix::run(args),
         Command::Tensor(args) => commands::tensor::run(args),
+        Command::Quantize(args) => commands::quantize::run(args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
