@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => commands::logits::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Tensor(args) => commands::tensor::run(args),
+        Command::Matrix(args) => commands::matrix::run(args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

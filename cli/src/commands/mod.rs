@@ -5,6 +5,7 @@ pub mod devices;
 pub mod inspect;
 mod load;
 pub mod logits;
+pub mod matrix;
 pub mod run;
 pub mod tensor;
 pub mod tokenize;
