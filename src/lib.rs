@@ -7,6 +7,7 @@ pub mod gguf;
 mod layout;
 pub mod nn;
 pub mod ops;
+pub mod quantize;
 pub mod store;
 mod tensor;
 

@@ -1,6 +1,7 @@
 //! Block types: one file per ggml type with its layout, scalar dequantization and code unpacking.
 //!
-//! Two kinds of type exist. [`FloatBlock`] types store numbers as they are (`F32`, `F16`, `BF16`). [`CodeBlock`]
+//! Two kinds of type exist. [`FloatBlock`] types store numbers as they are (`F32`, `F16`, `BF16`, `F64`,
+//! integers). [`CodeBlock`]
 //! types store small integer codes with scales; all of them are affine per sub-block,
 //! `value = scale * (code - OFFSET) - min`, which is what lets one matrix kernel serve every type.
 //!
@@ -9,6 +10,17 @@
 mod bf16;
 mod f16;
 mod f32;
+mod f64;
+mod i16;
+mod i32;
+mod i64;
+mod i8;
+mod mxfp4;
+mod nvfp4;
+mod q1_0;
+mod q2_0;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
 mod q4_k;
@@ -17,6 +29,10 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod q8_1;
+mod q8_k;
+mod tq1_0;
+mod tq2_0;
 
 #[cfg(test)]
 pub(crate) mod golden;
@@ -24,6 +40,17 @@ pub(crate) mod golden;
 pub use bf16::BF16;
 pub use f16::F16;
 pub use f32::F32;
+pub use f64::F64;
+pub use i8::I8;
+pub use i16::I16;
+pub use i32::I32;
+pub use i64::I64;
+pub use mxfp4::MXFP4;
+pub use nvfp4::NVFP4;
+pub use q1_0::Q1_0;
+pub use q2_0::Q2_0;
+pub use q2_k::Q2K;
+pub use q3_k::Q3K;
 pub use q4_0::Q4_0;
 pub use q4_1::Q4_1;
 pub use q4_k::Q4K;
@@ -32,6 +59,10 @@ pub use q5_1::Q5_1;
 pub use q5_k::Q5K;
 pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
+pub use q8_1::Q8_1;
+pub use q8_k::Q8K;
+pub use tq1_0::TQ1_0;
+pub use tq2_0::TQ2_0;
 
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
 pub(crate) use q4_k::unpack_scales_6bit;
@@ -105,8 +136,9 @@ macro_rules! block_types {
 }
 
 block_types! {
-    float: F32, F16, BF16;
-    code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K;
+    float: F32, F16, BF16, F64, I8, I16, I32, I64;
+    code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K,
+        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4;
 }
 
 /// The first `N` bytes as an array, so that the indices after it need no checks.
@@ -165,7 +197,7 @@ mod tests {
     #[test]
     fn dequantize_is_bit_equal_to_ggml() {
         for &ty in IMPLEMENTED {
-            if matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16) {
+            if ty.block_len() == 1 {
                 continue;
             }
             for golden in golden::load(ty) {
@@ -236,6 +268,64 @@ mod tests {
             );
         }
         assert_eq!(decode::<F32>(&(-1.5f32).to_le_bytes()), [-1.5]);
+    }
+
+    #[test]
+    fn wide_numbers_decode_to_the_nearest() {
+        let f64s = [
+            (0.1, 0.1f32),
+            (-0.0, -0.0),
+            (1e39, f32::INFINITY),
+            (f64::MIN, f32::NEG_INFINITY),
+            (f64::from(f32::MAX), f32::MAX),
+            (1e-46, 0.0),
+            (1e-45, f32::from_bits(1)),
+            // Halfway between two neighbours: to the even one.
+            (16_777_217.0, 16_777_216.0),
+            (16_777_219.0, 16_777_220.0),
+            (f64::INFINITY, f32::INFINITY),
+        ];
+        for (value, want) in f64s {
+            let got = decode::<F64>(&f64::to_le_bytes(value))[0];
+            assert_eq!(got.to_bits(), want.to_bits(), "{value}");
+        }
+        assert!(decode::<F64>(&f64::NAN.to_le_bytes())[0].is_nan());
+        assert_eq!(
+            decode::<I8>(&[0x80, 0xff, 0, 127]),
+            [-128.0, -1.0, 0.0, 127.0]
+        );
+        let i16s = [i16::MIN, -1, 0, i16::MAX].map(i16::to_le_bytes).concat();
+        assert_eq!(decode::<I16>(&i16s), [-32768.0, -1.0, 0.0, 32767.0]);
+        let i32s = [i32::MIN, -3, 16_777_217, 16_777_219, i32::MAX];
+        assert_eq!(
+            decode::<I32>(&i32s.map(i32::to_le_bytes).concat()),
+            [
+                -2_147_483_648.0,
+                -3.0,
+                16_777_216.0,
+                16_777_220.0,
+                2_147_483_648.0
+            ]
+        );
+        let i64s = [i64::MIN, -5, 1 << 40, (1 << 40) + (1 << 16) + 1, i64::MAX];
+        assert_eq!(
+            decode::<I64>(&i64s.map(i64::to_le_bytes).concat()),
+            [
+                -9.223_372e18,
+                -5.0,
+                1_099_511_627_776.0,
+                1_099_511_758_848.0,
+                9.223_372e18
+            ]
+        );
+    }
+
+    #[test]
+    fn a_zero_scale_keeps_the_sign_ggml_gives() {
+        let mut block = [0u8; Q1_0::BYTES];
+        block[2] = 1;
+        let values = decode::<Q1_0>(&block);
+        assert_eq!([values[0], values[1]].map(f32::to_bits), [0, 1 << 31]);
     }
 
     #[test]

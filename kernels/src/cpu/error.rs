@@ -80,6 +80,36 @@ pub enum CpuError {
         /// Rows of the matrix.
         rows: usize,
     },
+    /// An expert id that the stack does not have.
+    #[error("expert id {id} in slot {slot} of token {token} is outside 0..{experts}")]
+    ExpertOutOfRange {
+        /// The id.
+        id: i64,
+        /// The row of `ids` it stands in.
+        token: usize,
+        /// Its place among the experts chosen for that token.
+        slot: usize,
+        /// Experts of the stack.
+        experts: usize,
+    },
+    /// Ids do not divide into rows of the number of chosen experts.
+    #[error("{ids} expert ids are not rows of {chosen}")]
+    PartialChoice {
+        /// Ids given.
+        ids: usize,
+        /// Experts chosen per token.
+        chosen: usize,
+    },
+    /// Stacks that are multiplied with the same input have different numbers of experts.
+    #[error("stack {index} has {actual} experts, the first has {expected}")]
+    MixedExperts {
+        /// Which stack.
+        index: usize,
+        /// Experts of the first.
+        expected: usize,
+        /// Its experts.
+        actual: usize,
+    },
     /// The level asked for needs instructions this CPU lacks.
     #[error("this CPU cannot run {0:?}")]
     IsaUnavailable(super::Isa),

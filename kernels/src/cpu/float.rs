@@ -17,7 +17,7 @@ const PANEL_TOKENS: usize = 4;
 /// Partial sums of a row product: enough to hide the latency of the multiply-adds at every level.
 const LANES: usize = 32;
 
-/// Multiplies the rows of a task with `x`, `[tokens, cols]`.
+/// Multiplies the rows of a task with its activation rows, which are rows of `x`, `[_, cols]`.
 pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
     // SAFETY: levels are checked where they enter.
     unsafe {
@@ -80,7 +80,7 @@ impl<T: CpuType> Multiply<'_, T> {
                 unsafe { T::decode::<L>(Self::columns(bytes, start, decoded.len()), decoded) };
                 let (weights, weights_rest) = decoded.as_chunks::<LANES>();
                 for token in 0..N {
-                    let x = &self.x[token * cols + start..][..decoded.len()];
+                    let x = &self.x[self.task.input(token) * cols + start..][..decoded.len()];
                     let (x, x_rest) = x.as_chunks::<LANES>();
                     let mut sums = lanes[token];
                     for (weights, x) in weights.iter().zip(x) {
@@ -161,7 +161,7 @@ impl<T: CpuType> Multiply<'_, T> {
         token: usize,
     ) -> usize {
         let x: [*const f32; N] = std::array::from_fn(|t| {
-            self.x[(token + t) * self.task.cols + start..][..depth].as_ptr()
+            self.x[self.task.input(token + t) * self.task.cols + start..][..depth].as_ptr()
         });
         // SAFETY: panel and rows are `depth` long; a task's rows of the output are its own.
         unsafe {

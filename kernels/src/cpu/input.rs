@@ -46,7 +46,7 @@ pub(super) struct RowBuffers {
 }
 
 impl RowBuffers {
-    /// Quantizes rows of `len` values.
+    /// Quantizes rows of `len` values. Many are shared among the threads of rayon's current pool.
     pub(super) fn quantize(&mut self, x: &[f32], len: usize, isa: Isa) {
         self.len = len;
         grow(&mut self.codes, x.len());
@@ -54,8 +54,28 @@ impl RowBuffers {
         grow(&mut self.sums, x.len() / SCALE_LEN);
         grow(&mut self.sums16, x.len() / 16);
         grow(&mut self.lanes, x.len() / 4);
-        // SAFETY: levels are checked where they enter.
-        unsafe { isa.run(QuantizeRows { x, to: self }) }
+        let mut whole = QuantizeRows {
+            x,
+            codes: &mut self.codes[..x.len()],
+            scales: &mut self.scales,
+            sums: &mut self.sums,
+            sums16: &mut self.sums16,
+            lanes: &mut self.lanes,
+        };
+        let mut parts = Vec::new();
+        while whole.x.len() > PART_LEN {
+            let (part, rest) = whole.split(PART_LEN);
+            parts.push(part);
+            whole = rest;
+        }
+        if !parts.is_empty() {
+            // SAFETY: levels are checked where they enter.
+            parts
+                .into_par_iter()
+                .for_each(|part| unsafe { isa.run(part) });
+        }
+        // SAFETY: as above.
+        unsafe { isa.run(whole) }
     }
 
     /// Row `index`.
@@ -75,9 +95,40 @@ impl RowBuffers {
     }
 }
 
+/// Values that one task quantizes: some ten microseconds of work.
+const PART_LEN: usize = 1 << 15;
+
 struct QuantizeRows<'a> {
     x: &'a [f32],
-    to: &'a mut RowBuffers,
+    codes: &'a mut [i8],
+    scales: &'a mut [f32],
+    sums: &'a mut [f32],
+    sums16: &'a mut [f32],
+    lanes: &'a mut [i32],
+}
+
+impl<'a> QuantizeRows<'a> {
+    /// The first `len` values, a multiple of 32, and the others.
+    fn split(self, len: usize) -> (Self, Self) {
+        let x = self.x.split_at(len);
+        let codes = self.codes.split_at_mut(len);
+        let scales = self.scales.split_at_mut(len / SCALE_LEN);
+        let sums = self.sums.split_at_mut(len / SCALE_LEN);
+        let sums16 = self.sums16.split_at_mut(len / 16);
+        let lanes = self.lanes.split_at_mut(len / 4);
+        let part = |x, codes, scales, sums, sums16, lanes| Self {
+            x,
+            codes,
+            scales,
+            sums,
+            sums16,
+            lanes,
+        };
+        (
+            part(x.0, codes.0, scales.0, sums.0, sums16.0, lanes.0),
+            part(x.1, codes.1, scales.1, sums.1, sums16.1, lanes.1),
+        )
+    }
 }
 
 impl Kernel for QuantizeRows<'_> {
@@ -85,8 +136,8 @@ impl Kernel for QuantizeRows<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Level>(self) {
-        let to = self.to;
-        for (block, x) in self.x.as_chunks::<SCALE_LEN>().0.iter().enumerate() {
+        let to = self;
+        for (block, x) in to.x.as_chunks::<SCALE_LEN>().0.iter().enumerate() {
             let codes = &mut to.codes.as_chunks_mut::<SCALE_LEN>().0[block];
             let scale = quantize(x, codes);
             let fours = sums_of_4(codes);
@@ -151,17 +202,69 @@ impl Group {
             .par_iter_mut()
             .zip(x.par_chunks(GROUP * len))
             .for_each(|(group, x)| {
-                group.len = len;
-                grow(&mut group.codes, GROUP * len);
-                grow(&mut group.scales, GROUP * len / SCALE_LEN);
-                group.sums.resize_with(kinds.len(), Default::default);
-                for (sums, kind) in group.sums.iter_mut().zip(kinds) {
-                    sums.0 = Some(*kind);
-                    grow(&mut sums.1, GROUP * len / kind.sub_len);
-                }
+                group.reserve(len, kinds);
                 // SAFETY: levels are checked where they enter.
                 unsafe { isa.run(QuantizeGroup { x, len, to: group }) }
             });
+    }
+
+    /// Collects `rows` of quantized ones, in that order, into the first of the groups; equal to quantizing them so.
+    pub(super) fn gather_all(
+        groups: &mut [Group],
+        from: &RowBuffers,
+        rows: &[u32],
+        kinds: &[SumKind],
+    ) {
+        for (group, rows) in groups.iter_mut().zip(rows.chunks(GROUP)) {
+            group.reserve(from.len, kinds);
+            if rows.len() < GROUP {
+                group.clear();
+            }
+            for (token, &row) in rows.iter().enumerate() {
+                let row = from.row(row as usize);
+                for block in 0..row.scales.len() {
+                    let at = block * GROUP + token;
+                    group.codes[at * SCALE_LEN..][..SCALE_LEN]
+                        .copy_from_slice(&row.codes[block * SCALE_LEN..][..SCALE_LEN]);
+                    group.scales[at] = row.scales[block];
+                }
+                for (kind, sums) in &mut group.sums {
+                    let Some(kind) = kind else { continue };
+                    let ready = if kind.sub_len == SCALE_LEN {
+                        row.sums
+                    } else {
+                        row.sums16
+                    };
+                    let fours = row.lanes.chunks_exact(kind.sub_len / 4);
+                    for (sub, (ready, fours)) in ready.iter().zip(fours).enumerate() {
+                        sums[sub * GROUP + token] = if kind.has_min {
+                            ready.to_bits()
+                        } else {
+                            (fours.iter().sum::<i32>() / 128 * kind.offset) as u32
+                        };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes room for rows of `len` values and these sums.
+    fn reserve(&mut self, len: usize, kinds: &[SumKind]) {
+        self.len = len;
+        grow(&mut self.codes, GROUP * len);
+        grow(&mut self.scales, GROUP * len / SCALE_LEN);
+        self.sums.resize_with(kinds.len(), Default::default);
+        for (sums, kind) in self.sums.iter_mut().zip(kinds) {
+            sums.0 = Some(*kind);
+            grow(&mut sums.1, GROUP * len / kind.sub_len);
+        }
+    }
+
+    /// Sets all rows to zero.
+    fn clear(&mut self) {
+        self.codes.fill(0);
+        self.scales.fill(0.0);
+        self.sums.iter_mut().for_each(|sums| sums.1.fill(0));
     }
 
     /// The group for a type that wants this of the sums, one of those given to `quantize_all`.
@@ -193,9 +296,7 @@ impl Kernel for QuantizeGroup<'_> {
     unsafe fn run<L: Level>(self) {
         let Self { x, len, to } = self;
         if x.len() < GROUP * len {
-            to.codes.fill(0);
-            to.scales.fill(0.0);
-            to.sums.iter_mut().for_each(|sums| sums.1.fill(0));
+            to.clear();
         }
         for (token, x) in x.chunks_exact(len).enumerate() {
             for (block, x) in x.as_chunks::<SCALE_LEN>().0.iter().enumerate() {

@@ -36,22 +36,22 @@ pub enum Arithmetic {
 }
 
 /// Up to how many activation rows quantized weights are multiplied row by row instead of panel by panel.
-const MAX_GEMV_TOKENS: usize = 6;
+pub(super) const MAX_GEMV_TOKENS: usize = 6;
 
 /// Activation rows quantized at a time: bounds the buffers, and is enough to forget the cost of unpacking.
 const MAX_TOKENS: usize = 512;
 
 /// Most bytes of unpacked codes per task: they should stay in the second-level cache.
-const PANEL_BYTES: usize = 256 << 10;
+pub(super) const PANEL_BYTES: usize = 256 << 10;
 
 /// Tasks per thread to aim at: enough to even out threads of unequal speed.
-const TASKS_PER_THREAD: usize = 16;
+pub(super) const TASKS_PER_THREAD: usize = 16;
 
 /// Least multiply-accumulates per task: some ten microseconds of work.
-const MIN_TASK_WORK: usize = 1 << 17;
+pub(super) const MIN_TASK_WORK: usize = 1 << 17;
 
 /// Rows per task are a multiple of this: every level's panel height.
-const ROW_STEP: usize = 16;
+pub(super) const ROW_STEP: usize = 16;
 
 /// Multiplies `n` activation rows `x`, `[n, cols]`, with one matrix into `y`, `[n, rows]`.
 ///
@@ -102,21 +102,37 @@ pub fn linear_many_at(
     multiply(matrices, x, n, outs, arithmetic, isa)
 }
 
+/// Which rows of the input and of the output a task's activation rows are.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    pub inputs: &'a [u32],
+    pub outputs: &'a [u32],
+}
+
 /// Some rows of one matrix, for all activation rows.
 pub(super) struct RowTask<'a> {
     pub isa: Isa,
-    matrix: Matrix<'a>,
-    row_bytes: usize,
+    pub matrix: Matrix<'a>,
+    pub row_bytes: usize,
     /// Values per row.
     pub cols: usize,
     /// Which rows of the matrix; all other row numbers here count from its start.
     pub rows: Range<usize>,
     /// Activation rows.
     pub tokens: usize,
-    out: Output,
+    /// Where they are; one after the other if `None`.
+    pub order: Option<Order<'a>>,
+    pub out: Output,
 }
 
 impl RowTask<'_> {
+    /// Which row of the input an activation row is.
+    #[inline(always)]
+    pub fn input(&self, token: usize) -> usize {
+        self.order
+            .map_or(token, |order| order.inputs[token] as usize)
+    }
+
     /// The blocks of a row.
     #[inline(always)]
     pub fn row(&self, row: usize) -> &[u8] {
@@ -134,12 +150,16 @@ impl RowTask<'_> {
     )]
     pub unsafe fn out(&self, token: usize, first: usize, len: usize) -> &mut [f32] {
         debug_assert!(token < self.tokens && first + len <= self.rows.len());
-        // SAFETY: the buffer holds `[tokens, matrix.rows]`, and the caller says that this part is unshared.
+        let at = self
+            .order
+            .map_or(token, |order| order.outputs[token] as usize);
+        // SAFETY: the buffer holds `matrix.rows` outputs for each activation row, and the caller says that this part
+        // is unshared.
         unsafe {
             let start = self
                 .out
                 .0
-                .add(token * self.matrix.rows + self.rows.start + first);
+                .add(at * self.matrix.rows + self.rows.start + first);
             std::slice::from_raw_parts_mut(start, len)
         }
     }
@@ -147,7 +167,7 @@ impl RowTask<'_> {
 
 /// The start of an output buffer that tasks write disjoint parts of.
 #[derive(Clone, Copy)]
-struct Output(*mut f32);
+pub(super) struct Output(pub *mut f32);
 
 // SAFETY: only `RowTask::out` uses the pointer, under its contract.
 unsafe impl Send for Output {}
@@ -156,19 +176,19 @@ unsafe impl Sync for Output {}
 
 /// The functions that multiply with a matrix of one type.
 #[derive(Clone, Copy)]
-struct Ops {
-    float: fn(&RowTask<'_>, &[f32]),
-    code: Option<CodeOps>,
+pub(super) struct Ops {
+    pub float: fn(&RowTask<'_>, &[f32]),
+    pub code: Option<CodeOps>,
 }
 
 #[derive(Clone, Copy)]
-struct CodeOps {
-    gemv: fn(&RowTask<'_>, &RowBuffers),
-    gemm: fn(&RowTask<'_>, &[Group]),
-    sums: SumKind,
+pub(super) struct CodeOps {
+    pub gemv: fn(&RowTask<'_>, &RowBuffers),
+    pub gemm: fn(&RowTask<'_>, &[Group]),
+    pub sums: SumKind,
 }
 
-struct PickOps;
+pub(super) struct PickOps;
 
 impl TypeVisitor for PickOps {
     type Output = Ops;
@@ -196,14 +216,14 @@ impl TypeVisitor for PickOps {
 
 /// Quantized activations, kept by each calling thread so that a call need not allocate.
 #[derive(Default)]
-struct Inputs {
-    rows: RowBuffers,
-    groups: Vec<Group>,
+pub(super) struct Inputs {
+    pub rows: RowBuffers,
+    pub groups: Vec<Group>,
 }
 
 thread_local! {
     // Taken out while in use: a caller that waits inside rayon may find itself in another call.
-    static INPUTS: Cell<Inputs> = Cell::default();
+    pub(super) static INPUTS: Cell<Inputs> = Cell::default();
 }
 
 fn multiply(
@@ -279,6 +299,7 @@ fn tasks<'a>(
                     cols,
                     rows,
                     tokens,
+                    order: None,
                     out,
                 },
             ));
@@ -308,7 +329,7 @@ fn rows_per_task(matrix: &Matrix<'_>, tokens: usize, all: &[Matrix<'_>]) -> usiz
 }
 
 /// The values without repetition, in order of first appearance.
-fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for value in values {
         if !seen.contains(&value) {

@@ -1,11 +1,12 @@
-//! CPU operations on ggml blocks: [`dequantize`], [`gather_rows`], [`linear`] and [`linear_many`].
+//! CPU operations on ggml blocks: [`dequantize`], [`gather_rows`], [`linear`] and [`linear_many`], and
+//! [`linear_experts`] for a mixture of experts.
 //!
 //! Each operation is written once, generic over the block type and over the [`Isa`] level it runs at:
 //!
 //! - `isa.rs` finds the level of this CPU, once; `level/` holds what differs between levels.
 //! - `types.rs` is the table of types; `gemv/` adds the hand-written inner loops of single types.
-//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/` and `float.rs` multiply, `linear.rs` checks and divides the
-//!   work, `parallel.rs` runs it on rayon's pool.
+//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/` and `float.rs` multiply, `linear.rs` and `experts.rs` check and
+//!   divide the work, `parallel.rs` runs it on rayon's pool.
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
@@ -17,6 +18,7 @@ mod attention;
 mod dequantize;
 mod error;
 mod exp;
+mod experts;
 mod float;
 mod gather;
 mod gemm;
@@ -43,6 +45,9 @@ mod tests;
 pub use attention::{AttentionParams, AttentionShape, attention};
 pub use dequantize::{dequantize, dequantize_bf16, dequantize_f16};
 pub use error::CpuError;
+pub use experts::{
+    ExpertInput, Experts, linear_experts, linear_experts_many, linear_experts_many_at,
+};
 pub use gather::gather_rows;
 pub use glu::{geglu_tanh, swiglu};
 pub use isa::Isa;

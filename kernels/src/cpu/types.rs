@@ -94,13 +94,19 @@ macro_rules! cpu_types {
 
 // `code` types have a file in `gemv/`, `unpacked` ones do without.
 cpu_types! {
-    float: F32, F16, BF16;
+    float: F32, F16, BF16, F64, I8, I16, I32, I64;
     code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
-    unpacked: Q4_1, Q5_1;
+    unpacked: Q4_1, Q5_1,
+        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4;
 }
 
 impl CpuType for blocks::F32 {}
 impl CpuType for blocks::BF16 {}
+impl CpuType for blocks::F64 {}
+impl CpuType for blocks::I8 {}
+impl CpuType for blocks::I16 {}
+impl CpuType for blocks::I32 {}
+impl CpuType for blocks::I64 {}
 
 impl CpuType for blocks::F16 {
     #[inline(always)]

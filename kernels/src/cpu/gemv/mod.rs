@@ -71,7 +71,7 @@ impl<T: CpuCode> Multiply<'_, T> {
     /// The CPU must have the features of `L`.
     #[inline(always)]
     unsafe fn some<L: Level, const N: usize>(&self, first: usize) {
-        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(first + t));
+        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(self.task.input(first + t)));
         for row in 0..self.task.rows.len() {
             // SAFETY: rows and inputs have `task.cols` values; a task's rows of the output are its own.
             unsafe {

@@ -1,0 +1,109 @@
+//! `MXFP4`: 32 values of 4-bit floats (`E2M1`) and one power of two (`E8M0`), 17 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..1 | `e` | scale `2^(e - 127)` |
+//! | 1..17 | `qs` | value `i` in the low nibble of byte `i`, value `i + 16` in its high nibble, `i < 16` |
+//!
+//! `value = scale * e2m1(q)`. Everything is kept doubled, so that the codes are integers: `value = scale / 2 * E2M1[q]`,
+//! and as an unsigned code `E2M1[q] + 12`. An `e` of 255, NaN in the format's standard, is `2^128` here as in ggml.
+
+use super::{BlockType, CodeBlock, head};
+use crate::GgmlType;
+
+/// The block type `MXFP4`.
+pub struct MXFP4;
+
+const LEN: usize = 32;
+const BYTES: usize = 1 + LEN / 2;
+const _: () = assert!(BYTES == GgmlType::MXFP4.block_bytes() && LEN == GgmlType::MXFP4.block_len());
+
+/// Twice the value of each 4-bit float: one sign bit, two exponent bits of bias 1, one fraction bit.
+pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The largest of `E2M1`: what makes its values unsigned.
+pub(super) const E2M1_OFFSET: i32 = 12;
+
+/// `E2M1` as codes.
+pub(super) const E2M1_CODES: [u8; 16] = {
+    let mut codes = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        codes[i] = (E2M1[i] as i32 + E2M1_OFFSET) as u8;
+        i += 1;
+    }
+    codes
+};
+
+/// Codes of the nibbles of `qs`: the low ones first, then the high ones.
+#[inline(always)]
+pub(super) fn unpack_e2m1(qs: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes.split_at_mut(qs.len());
+    for ((byte, low), high) in qs.iter().zip(low).zip(high) {
+        *low = E2M1_CODES[usize::from(byte & 15)];
+        *high = E2M1_CODES[usize::from(byte >> 4)];
+    }
+}
+
+/// Half of `2^(e - 127)`.
+#[inline(always)]
+pub(super) fn half_e8m0(e: u8) -> f32 {
+    // Exponents below 2 are subnormal once halved.
+    f32::from_bits(match e {
+        0 | 1 => 0x0020_0000 << e,
+        _ => u32::from(e - 1) << 23,
+    })
+}
+
+impl BlockType for MXFP4 {
+    const TYPE: GgmlType = GgmlType::MXFP4;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scale) = ([0; LEN], [0.0]);
+        Self::unpack_block(block, &mut codes, &mut scale, &mut []);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = (i32::from(code) - Self::OFFSET) as f32 * scale[0];
+        }
+    }
+}
+
+impl CodeBlock for MXFP4 {
+    const CODE_BITS: u32 = 5;
+    const OFFSET: i32 = E2M1_OFFSET;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[0] = half_e8m0(block[0]);
+        unpack_e2m1(&block[1..], &mut codes[..LEN]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_are_halved_powers_of_two() {
+        for e in 0..=255u8 {
+            let want = 2f64.powi(i32::from(e) - 128);
+            assert_eq!(f64::from(half_e8m0(e)), want, "{e}");
+        }
+    }
+
+    #[test]
+    fn e2m1_is_what_its_bits_say() {
+        for (bits, &doubled) in E2M1.iter().enumerate() {
+            let (exponent, fraction) = (bits as i32 >> 1 & 3, (bits & 1) as f32);
+            let magnitude = match exponent {
+                0 => fraction / 2.0,
+                _ => (1.0 + fraction / 2.0) * 2f32.powi(exponent - 1),
+            };
+            let sign = if bits < 8 { 1.0 } else { -1.0 };
+            assert_eq!(f32::from(doubled), 2.0 * sign * magnitude);
+        }
+    }
+}

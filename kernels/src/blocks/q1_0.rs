@@ -1,0 +1,51 @@
+//! `Q1_0`: 128 signs and one scale, 18 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..18 | `qs` | value `i` in bit `i % 8` of byte `i / 8` |
+//!
+//! `value = d` where the bit is set, `-d` where not; as a code, `d * (2 bit - 1)`, which keeps the sign of a zero `d`.
+
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q1_0`.
+pub struct Q1_0;
+
+const LEN: usize = 128;
+const BYTES: usize = 2 + LEN / 8;
+const _: () = assert!(BYTES == GgmlType::Q1_0.block_bytes() && LEN == GgmlType::Q1_0.block_len());
+
+impl BlockType for Q1_0 {
+    const TYPE: GgmlType = GgmlType::Q1_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let d = read_f16(block);
+        for (out, byte) in out[..LEN].chunks_exact_mut(8).zip(&block[2..]) {
+            for (bit, out) in out.iter_mut().enumerate() {
+                *out = if byte >> bit & 1 == 1 { d } else { -d };
+            }
+        }
+    }
+}
+
+impl CodeBlock for Q1_0 {
+    const CODE_BITS: u32 = 2;
+    const OFFSET: i32 = 1;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[..LEN / Self::SUB_LEN].fill(read_f16(block));
+        for (codes, byte) in codes[..LEN].chunks_exact_mut(8).zip(&block[2..]) {
+            for (bit, code) in codes.iter_mut().enumerate() {
+                *code = (byte >> bit & 1) << 1;
+            }
+        }
+    }
+}

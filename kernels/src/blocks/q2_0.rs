@@ -1,0 +1,49 @@
+//! `Q2_0`: 64 values of 2 bits and one scale, 18 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..2 | `d` | scale, `f16` |
+//! | 2..18 | `qs` | value `i` in bits `2 (i % 4)..` of byte `i / 4` |
+//!
+//! `value = d * (q - 1)`: one of `-d`, `0`, `d`, `2 d`
+
+use super::{BlockType, CodeBlock, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q2_0`.
+pub struct Q2_0;
+
+const LEN: usize = 64;
+const BYTES: usize = 2 + LEN / 4;
+const _: () = assert!(BYTES == GgmlType::Q2_0.block_bytes() && LEN == GgmlType::Q2_0.block_len());
+
+impl BlockType for Q2_0 {
+    const TYPE: GgmlType = GgmlType::Q2_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales) = ([0; LEN], [0.0; LEN / Self::SUB_LEN]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut []);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = (i32::from(code) - Self::OFFSET) as f32 * scales[0];
+        }
+    }
+}
+
+impl CodeBlock for Q2_0 {
+    const CODE_BITS: u32 = 2;
+    const OFFSET: i32 = 1;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[..LEN / Self::SUB_LEN].fill(read_f16(block));
+        for (codes, byte) in codes[..LEN].chunks_exact_mut(4).zip(&block[2..]) {
+            for (i, code) in codes.iter_mut().enumerate() {
+                *code = byte >> (2 * i) & 3;
+            }
+        }
+    }
+}

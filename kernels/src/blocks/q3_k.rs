@@ -1,0 +1,116 @@
+//! `Q3_K`: 256 values of 3 bits in 16 sub-blocks of 16, each with a 6-bit scale, 110 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..32 | `hmask` | bit 2 of value `32 k + i` in bit `k` of byte `i`, `k < 8` |
+//! | 32..96 | `qs` | bits 0..2 of the values, laid out as in `Q2_K` |
+//! | 96..108 | `scales` | 16 scales of 6 bits, packed as drawn below |
+//! | 108..110 | `d` | scale of the scales, `f16` |
+//!
+//! `value = d * (scale - 32) * (q - 4)`
+//!
+//! The 12 bytes of `scales`, most significant bit first; letters `A` to `P` are scales 0..16, the digit is the bit:
+//!
+//! ```text
+//!  0: I3 I2 I1 I0 A3 A2 A1 A0
+//!  1: J3 J2 J1 J0 B3 B2 B1 B0
+//!  2: K3 K2 K1 K0 C3 C2 C1 C0
+//!  3: L3 L2 L1 L0 D3 D2 D1 D0
+//!  4: M3 M2 M1 M0 E3 E2 E1 E0
+//!  5: N3 N2 N1 N0 F3 F2 F1 F0
+//!  6: O3 O2 O1 O0 G3 G2 G1 G0
+//!  7: P3 P2 P1 P0 H3 H2 H1 H0
+//!  8: M5 M4 I5 I4 E5 E4 A5 A4
+//!  9: N5 N4 J5 J4 F5 F4 B5 B4
+//! 10: O5 O4 K5 K4 G5 G4 C5 C4
+//! 11: P5 P4 L5 L4 H5 H4 D5 D4
+//! ```
+
+use super::q2_k::unpack_crumbs;
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `Q3_K`.
+pub struct Q3K;
+
+const LEN: usize = 256;
+const BYTES: usize = LEN / 8 + LEN / 4 + 12 + 2;
+const _: () = assert!(BYTES == GgmlType::Q3K.block_bytes() && LEN == GgmlType::Q3K.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+/// The 16 scales of the 12 packed bytes, 0 to 63 each.
+#[inline(always)]
+pub(super) fn unpack_scales(packed: &[u8; 12]) -> [u8; 16] {
+    std::array::from_fn(|j| {
+        let low = packed[j % 8] >> (4 * (j / 8)) & 15;
+        let high = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
+        low | high << 4
+    })
+}
+
+impl BlockType for Q3K {
+    const TYPE: GgmlType = GgmlType::Q3K;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales) = ([0; LEN], [0.0; 16]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut []);
+        let subs = out[..LEN].chunks_exact_mut(16).zip(codes.chunks_exact(16));
+        for (j, (out, codes)) in subs.enumerate() {
+            for (out, &code) in out.iter_mut().zip(codes) {
+                *out = scales[j] * (i32::from(code) - Self::OFFSET) as f32;
+            }
+        }
+    }
+}
+
+impl CodeBlock for Q3K {
+    const CODE_BITS: u32 = 3;
+    const OFFSET: i32 = 4;
+    const SUB_LEN: usize = 16;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let d = read_f16(&block[108..]);
+        let packed = unpack_scales(head(&block[96..]));
+        for (scale, sc) in scales[..16].iter_mut().zip(packed) {
+            *scale = d * (i32::from(sc) - 32) as f32;
+        }
+        unpack_crumbs(head(&block[32..]), codes);
+        for (k, codes) in codes[..LEN].chunks_exact_mut(32).enumerate() {
+            for (code, high) in codes.iter_mut().zip(&block[..32]) {
+                *code |= (high >> k & 1) << 2;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_follow_the_diagram() {
+        // Scale j is 4j + 3 or its complement in turn: all six bits of each take both values across the block.
+        let scales: [u8; 16] = std::array::from_fn(|j| {
+            let j = j as u8;
+            if j.is_multiple_of(2) {
+                4 * j + 3
+            } else {
+                63 - 4 * j
+            }
+        });
+        let mut packed = [0u8; 12];
+        for j in 0..4 {
+            packed[j] = scales[j] & 15 | scales[j + 8] << 4;
+            packed[j + 4] = scales[j + 4] & 15 | scales[j + 12] << 4;
+            packed[j + 8] = scales[j] >> 4
+                | scales[j + 4] >> 4 << 2
+                | scales[j + 8] >> 4 << 4
+                | scales[j + 12] >> 4 << 6;
+        }
+        assert_eq!(unpack_scales(&packed), scales);
+    }
+}

@@ -1,0 +1,49 @@
+//! `Q8_K`: 256 values of 8 bits, one `f32` scale and the sums of sixteen values each, 292 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..4 | `d` | scale, `f32` |
+//! | 4..260 | `qs` | value `i` as `i8` |
+//! | 260..292 | `bsums` | sum of codes `16 j..16 j + 16` as `i16`; what ggml's dot products use, not needed to decode |
+//!
+//! `value = d * q`; as an unsigned code, `q + 128`.
+
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head};
+use crate::GgmlType;
+
+/// The block type `Q8_K`.
+pub struct Q8K;
+
+const LEN: usize = 256;
+const BYTES: usize = 4 + LEN + LEN / 16 * 2;
+const _: () = assert!(BYTES == GgmlType::Q8K.block_bytes() && LEN == GgmlType::Q8K.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+impl BlockType for Q8K {
+    const TYPE: GgmlType = GgmlType::Q8K;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let d = f32::from_le_bytes(*head(block));
+        for (out, &q) in out[..LEN].iter_mut().zip(&block[4..]) {
+            *out = d * f32::from(q as i8);
+        }
+    }
+}
+
+impl CodeBlock for Q8K {
+    const CODE_BITS: u32 = 8;
+    const OFFSET: i32 = 128;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[..LEN / Self::SUB_LEN].fill(f32::from_le_bytes(*head(block)));
+        for (code, q) in codes[..LEN].iter_mut().zip(&block[4..]) {
+            *code = q ^ 0x80;
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `TQ2_0`: 256 values of -1, 0 or 1 and one scale, four to a byte, 66 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..64 | `qs` | 2 halves of 32 bytes; value `32 k + i` of a half in bits `2 k..` of byte `i`, `k < 4` |
+//! | 64..66 | `d` | scale, `f16` |
+//!
+//! `value = d * (q - 1)`. A `q` of 3 is not written but decodes to `2 d`.
+
+use super::q2_k::unpack_crumbs;
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `TQ2_0`.
+pub struct TQ2_0;
+
+const LEN: usize = 256;
+const BYTES: usize = LEN / 4 + 2;
+const _: () = assert!(BYTES == GgmlType::TQ2_0.block_bytes() && LEN == GgmlType::TQ2_0.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+impl BlockType for TQ2_0 {
+    const TYPE: GgmlType = GgmlType::TQ2_0;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales) = ([0; LEN], [0.0; 8]);
+        Self::unpack_block(block, &mut codes, &mut scales, &mut []);
+        for (out, code) in out[..LEN].iter_mut().zip(codes) {
+            *out = (i32::from(code) - Self::OFFSET) as f32 * scales[0];
+        }
+    }
+}
+
+impl CodeBlock for TQ2_0 {
+    const CODE_BITS: u32 = 2;
+    const OFFSET: i32 = 1;
+    const SUB_LEN: usize = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        scales[..LEN / Self::SUB_LEN].fill(read_f16(&block[64..]));
+        unpack_crumbs(head(block), codes);
+    }
+}

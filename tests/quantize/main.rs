@@ -1,0 +1,4 @@
+//! Names of quantizations, configurations, recipes, and whole files.
+
+mod config;
+mod spec;
