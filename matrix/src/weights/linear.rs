@@ -91,7 +91,8 @@ impl Weights {
     pub fn linear(&self, arithmetic: Arithmetic, cell: &mut Cell<'_>) {
         let device = cell.device.clone();
         let mut last: Option<(*const Weight, _)> = None;
-        for case in self.cases().iter().filter(|case| cell.full || case.covers) {
+        let full = cell.full;
+        for case in self.cases().iter().filter(|case| full || case.covers) {
             let here = Rc::as_ptr(&case.weight);
             let tensor = match last.take() {
                 Some((weight, tensor)) if weight == here => tensor,
