@@ -5,13 +5,14 @@
 
 #[cfg(any(feature = "vulkan", feature = "webgpu", feature = "wgpu"))]
 mod compile;
+mod experts;
 mod reference;
 
 use burn_gguf_kernels::{
     GgmlType,
     cube::{
-        CubeError, CubeMatrix, FloatKind, LinearOptions, Reduction, binding_limit, dequantize,
-        gather_rows, linear_with,
+        CubeError, CubeMatrix, DEVICE_TYPES, FloatKind, LinearOptions, Reduction, binding_limit,
+        dequantize, gather_rows, linear_with,
     },
 };
 use cubecl::{
@@ -19,18 +20,6 @@ use cubecl::{
     ir::{ElemType, IntKind, features::Plane},
 };
 use reference::{Random, blocks, decode, golden_blocks, nmse, to_f32, to_u16};
-
-const TYPES: [GgmlType; 9] = [
-    GgmlType::F32,
-    GgmlType::F16,
-    GgmlType::BF16,
-    GgmlType::Q4_0,
-    GgmlType::Q5_0,
-    GgmlType::Q8_0,
-    GgmlType::Q4K,
-    GgmlType::Q5K,
-    GgmlType::Q6K,
-];
 
 /// Worst accepted squared error of `linear` relative to the squared result: sums of a few hundred products in `f32`.
 const LINEAR_NMSE: f64 = 1e-12;
@@ -52,6 +41,58 @@ fn client() -> Option<Client> {
             println!("skipped: no device of the compiled-in GPU runtimes");
             None
         }
+    }
+}
+
+/// A device and one of the ways kernels get there.
+struct Target {
+    /// The compiler.
+    name: &'static str,
+    client: Client,
+    /// What `linear` needs to be told here.
+    options: LinearOptions,
+    /// Whether kernels with shared memory run.
+    shared_memory: bool,
+}
+
+/// The default device, by each shader compiler of this build that reaches it.
+fn targets() -> Vec<Target> {
+    let Some(client) = client() else {
+        return Vec::new();
+    };
+    let spirv = client.name() == "wgpu<spirv>";
+    // CubeCL 0.11.3 emits invalid SPIR-V for shared memory where the driver has no explicit layout for it, and the
+    // driver may crash on it; no property tells, so this asks for a device that is a card.
+    let shared_memory = !spirv || client.properties().identity.physical.is_some();
+    let mut targets = vec![Target {
+        name: client.name(),
+        client,
+        options: LinearOptions::default(),
+        shared_memory,
+    }];
+    #[cfg(feature = "vulkan")]
+    if spirv {
+        use cubecl::wgpu::{WgpuServer, WgslCompiler};
+        let id = targets[0].client.service_id().device;
+        // This client has the properties of the other compiler, which keep from shared memory on a software device.
+        targets.push(Target {
+            name: "wgpu<wgsl>",
+            client: Client::load::<WgpuServer<WgslCompiler>>(id),
+            options: LinearOptions {
+                reduction: Some(Reduction::Shared),
+                gemv_rows: Some(8),
+            },
+            shared_memory: true,
+        });
+    }
+    targets
+}
+
+/// Runs a test with every target.
+fn each_target(test: impl Fn(&Target)) {
+    for target in targets() {
+        println!("on {}:", target.name);
+        test(&target);
     }
 }
 
@@ -77,134 +118,144 @@ fn assert_bits(got: &[f32], want: &[f32], what: &str) {
 
 #[test]
 fn dequantize_is_bit_equal_to_the_goldens() {
-    let Some(client) = client() else { return };
-    for ty in TYPES {
-        let Some(bytes) = golden_blocks(ty) else {
-            println!("skipped: no golden blocks of {ty}");
-            continue;
-        };
-        let blocks = bytes.len() / ty.block_bytes();
-        let matrix = upload(&client, &bytes, ty, blocks, ty.block_len());
-        let out = dequantize(&client, &matrix, FloatKind::F32).unwrap();
-        let got = to_f32(&client.read_one(out).unwrap());
-        assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
-        println!("{ty}: {} values bit-equal", got.len());
-    }
+    each_target(|target| {
+        let client = &target.client;
+        for ty in DEVICE_TYPES {
+            let Some(bytes) = golden_blocks(ty) else {
+                println!("skipped: no golden blocks of {ty}");
+                continue;
+            };
+            let blocks = bytes.len() / ty.block_bytes();
+            let matrix = upload(client, &bytes, ty, blocks, ty.block_len());
+            let out = dequantize(client, &matrix, FloatKind::F32).unwrap();
+            let got = to_f32(&client.read_one(out).unwrap());
+            assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
+            println!("{ty}: {} values bit-equal", got.len());
+        }
+    });
 }
 
 #[test]
 fn dequantize_of_odd_shapes_and_16_bit_kinds() {
-    let Some(client) = client() else { return };
-    for ty in TYPES {
-        for cols in [odd_cols(ty), 2 * odd_cols(ty), 16 * ty.block_len()] {
-            let rows = 5;
-            let bytes = blocks(ty, rows * cols, 7);
-            let want = decode(ty, &bytes);
-            let matrix = upload(&client, &bytes, ty, rows, cols);
-            let read = |kind| {
-                let out = dequantize(&client, &matrix, kind).unwrap();
-                client.read_one(out).unwrap().to_vec()
-            };
-            assert_bits(
-                &to_f32(&read(FloatKind::F32)),
-                &want,
-                &format!("{ty} {cols}"),
-            );
-            let half: Vec<u16> = want
-                .iter()
-                .map(|&v| half::f16::from_f32(v).to_bits())
-                .collect();
-            assert_eq!(to_u16(&read(FloatKind::F16)), half, "{ty} {cols} f16");
-            let wide: Vec<u16> = want
-                .iter()
-                .map(|&v| half::bf16::from_f32(v).to_bits())
-                .collect();
-            assert_eq!(to_u16(&read(FloatKind::BF16)), wide, "{ty} {cols} bf16");
+    each_target(|target| {
+        let client = &target.client;
+        for ty in DEVICE_TYPES {
+            for cols in [odd_cols(ty), 2 * odd_cols(ty), 16 * ty.block_len()] {
+                let rows = 5;
+                let bytes = blocks(ty, rows * cols, 7);
+                let want = decode(ty, &bytes);
+                let matrix = upload(client, &bytes, ty, rows, cols);
+                let read = |kind| {
+                    let out = dequantize(client, &matrix, kind).unwrap();
+                    client.read_one(out).unwrap().to_vec()
+                };
+                assert_bits(
+                    &to_f32(&read(FloatKind::F32)),
+                    &want,
+                    &format!("{ty} {cols}"),
+                );
+                let half: Vec<u16> = want
+                    .iter()
+                    .map(|&v| half::f16::from_f32(v).to_bits())
+                    .collect();
+                assert_eq!(to_u16(&read(FloatKind::F16)), half, "{ty} {cols} f16");
+                let wide: Vec<u16> = want
+                    .iter()
+                    .map(|&v| half::bf16::from_f32(v).to_bits())
+                    .collect();
+                assert_eq!(to_u16(&read(FloatKind::BF16)), wide, "{ty} {cols} bf16");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn narrowing_rounds_to_even_and_keeps_specials() {
-    let Some(client) = client() else { return };
-    let mut values = vec![
-        0.0,
-        -0.0,
-        1.0,
-        65504.0,
-        65519.9,
-        65520.0,
-        -1e9,
-        6.1e-5,
-        6.0e-5,
-        5.97e-8,
-        2.99e-8,
-        2.98e-8,
-        8.9e-8,
-        1e-9,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        1.000_488_3,
-        1.001_464_8,
-        3.4e38,
-        2049.0,
-        2051.0,
-        f32::from_bits(0x3f80_8000),
-        f32::from_bits(0x3f81_8000),
-        f32::from_bits(0x387f_ffff),
-    ];
-    let mut random = Random(3);
-    values.extend((0..1000).map(|_| f32::from_bits(random.next() & 0x4fff_ffff | 0x3000_0000)));
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let matrix = upload(&client, &bytes, GgmlType::F32, 1, values.len());
-    let half = dequantize(&client, &matrix, FloatKind::F16).unwrap();
-    for (v, got) in values.iter().zip(to_u16(&client.read_one(half).unwrap())) {
-        assert_eq!(got, half::f16::from_f32(*v).to_bits(), "f16 of {v:e}");
-    }
-    let wide = dequantize(&client, &matrix, FloatKind::BF16).unwrap();
-    for (v, got) in values.iter().zip(to_u16(&client.read_one(wide).unwrap())) {
-        assert_eq!(got, half::bf16::from_f32(*v).to_bits(), "bf16 of {v:e}");
-    }
+    each_target(|target| {
+        let client = &target.client;
+        let mut values = vec![
+            0.0,
+            -0.0,
+            1.0,
+            65504.0,
+            65519.9,
+            65520.0,
+            -1e9,
+            6.1e-5,
+            6.0e-5,
+            5.97e-8,
+            2.99e-8,
+            2.98e-8,
+            8.9e-8,
+            1e-9,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            1.000_488_3,
+            1.001_464_8,
+            3.4e38,
+            2049.0,
+            2051.0,
+            f32::from_bits(0x3f80_8000),
+            f32::from_bits(0x3f81_8000),
+            f32::from_bits(0x387f_ffff),
+        ];
+        let mut random = Random(3);
+        values.extend((0..1000).map(|_| f32::from_bits(random.next() & 0x4fff_ffff | 0x3000_0000)));
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let matrix = upload(client, &bytes, GgmlType::F32, 1, values.len());
+        let half = dequantize(client, &matrix, FloatKind::F16).unwrap();
+        for (v, got) in values.iter().zip(to_u16(&client.read_one(half).unwrap())) {
+            assert_eq!(got, half::f16::from_f32(*v).to_bits(), "f16 of {v:e}");
+        }
+        let wide = dequantize(client, &matrix, FloatKind::BF16).unwrap();
+        for (v, got) in values.iter().zip(to_u16(&client.read_one(wide).unwrap())) {
+            assert_eq!(got, half::bf16::from_f32(*v).to_bits(), "bf16 of {v:e}");
+        }
+    });
 }
 
 #[test]
 fn every_half_decodes_exactly() {
-    let Some(client) = client() else { return };
-    for ty in [GgmlType::F16, GgmlType::BF16] {
-        let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-        let matrix = upload(&client, &bytes, ty, 256, 256);
-        let got = dequantize(&client, &matrix, FloatKind::F32).unwrap();
-        let got = to_f32(&client.read_one(got).unwrap());
-        assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
-    }
+    each_target(|target| {
+        let client = &target.client;
+        for ty in [GgmlType::F16, GgmlType::BF16] {
+            let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let matrix = upload(client, &bytes, ty, 256, 256);
+            let got = dequantize(client, &matrix, FloatKind::F32).unwrap();
+            let got = to_f32(&client.read_one(got).unwrap());
+            assert_bits(&got, &decode(ty, &bytes), &format!("{ty}"));
+        }
+    });
 }
 
 #[test]
 fn gather_rows_copies_the_asked_rows() {
-    let Some(client) = client() else { return };
-    for ty in TYPES {
-        for cols in [odd_cols(ty), 16 * ty.block_len()] {
-            let rows = 7;
-            let bytes = blocks(ty, rows * cols, 11);
-            let all = decode(ty, &bytes);
-            let ids = [6i32, 0, 3, 3, 7, -1, 5];
-            let mut want = Vec::new();
-            for id in ids {
-                match usize::try_from(id).ok().filter(|&id| id < rows) {
-                    Some(id) => want.extend_from_slice(&all[id * cols..(id + 1) * cols]),
-                    None => want.extend(std::iter::repeat_n(f32::NAN, cols)),
+    each_target(|target| {
+        let client = &target.client;
+        for ty in DEVICE_TYPES {
+            for cols in [odd_cols(ty), 16 * ty.block_len()] {
+                let rows = 7;
+                let bytes = blocks(ty, rows * cols, 11);
+                let all = decode(ty, &bytes);
+                let ids = [6i32, 0, 3, 3, 7, -1, 5];
+                let mut want = Vec::new();
+                for id in ids {
+                    match usize::try_from(id).ok().filter(|&id| id < rows) {
+                        Some(id) => want.extend_from_slice(&all[id * cols..(id + 1) * cols]),
+                        None => want.extend(std::iter::repeat_n(f32::NAN, cols)),
+                    }
+                }
+                for limit in [binding_limit(client), tiny_limit(client, ty, cols)] {
+                    let matrix = CubeMatrix::upload(client, &bytes, ty, rows, cols, limit).unwrap();
+                    let handle = client.create_from_slice(bytemuck::cast_slice(&ids));
+                    let id_type = ElemType::Int(IntKind::I32);
+                    let out = gather_rows(client, &matrix, handle, ids.len(), id_type).unwrap();
+                    let got = to_f32(&client.read_one(out).unwrap());
+                    assert_bits(&got, &want, &format!("{ty} {cols}, limit {limit}"));
                 }
             }
-            for limit in [binding_limit(&client), tiny_limit(&client, ty, cols)] {
-                let matrix = CubeMatrix::upload(&client, &bytes, ty, rows, cols, limit).unwrap();
-                let handle = client.create_from_slice(bytemuck::cast_slice(&ids));
-                let id_type = ElemType::Int(IntKind::I32);
-                let out = gather_rows(&client, &matrix, handle, ids.len(), id_type).unwrap();
-                let got = to_f32(&client.read_one(out).unwrap());
-                assert_bits(&got, &want, &format!("{ty} {cols}, limit {limit}"));
-            }
         }
-    }
+    });
 }
 
 /// A limit that two rows fit into, and not three, wherever they start.
@@ -285,221 +336,230 @@ fn check_linear(
 
 #[test]
 fn linear_agrees_with_f64() {
-    let Some(client) = client() else { return };
-    println!(
-        "{}, planes {:?} of {}..={} units",
-        client.name(),
-        client.properties().features.plane,
-        client.properties().hardware.plane_size_min,
-        client.properties().hardware.plane_size_max
-    );
-    for ty in TYPES {
-        let mut worst = 0.0f64;
-        for shape in [(7, odd_cols(ty)), (67, 5 * odd_cols(ty))] {
-            let tokens = [1, 2, 3, 5, 8, 9, 16, 33];
-            let error = check_linear(&client, ty, shape, &tokens, LinearOptions::default());
-            worst = worst.max(error);
+    each_target(|target| {
+        let client = &target.client;
+        println!(
+            "{}, planes {:?} of {}..={} units",
+            client.name(),
+            client.properties().features.plane,
+            client.properties().hardware.plane_size_min,
+            client.properties().hardware.plane_size_max
+        );
+        for ty in DEVICE_TYPES {
+            let mut worst = 0.0f64;
+            for shape in [(7, odd_cols(ty)), (67, 3 * odd_cols(ty))] {
+                let tokens = [1, 2, 8, 9, 65];
+                let error = check_linear(client, ty, shape, &tokens, target.options);
+                worst = worst.max(error);
+            }
+            println!("{ty}: NMSE {worst:.1e}");
         }
-        println!("{ty}: NMSE {worst:.1e}");
-    }
-}
-
-/// CubeCL 0.11.3 emits invalid SPIR-V for shared memory where the driver has no explicit layout for it, and the driver
-/// may crash on it; no property tells, so this asks for a device that is a card.
-fn shared_memory_works(client: &Client) -> bool {
-    let works = client.name() != "wgpu<spirv>" || client.properties().identity.physical.is_some();
-    if !works {
-        println!("skipped: shared memory on a software Vulkan device");
-    }
-    works
+    });
 }
 
 #[test]
 fn linear_with_every_reduction() {
-    let Some(client) = client() else { return };
-    let planes = client.properties().features.plane.contains(Plane::Ops);
-    for reduction in [Reduction::Alone, Reduction::Shared, Reduction::Plane] {
-        match reduction {
-            Reduction::Shared if !shared_memory_works(&client) => continue,
-            Reduction::Plane if !planes => {
-                println!("skipped: no plane operations");
-                continue;
+    each_target(|target| {
+        let client = &target.client;
+        let planes = client.properties().features.plane.contains(Plane::Ops);
+        for reduction in [Reduction::Alone, Reduction::Shared, Reduction::Plane] {
+            match reduction {
+                Reduction::Shared if !target.shared_memory => {
+                    println!("skipped: shared memory on a software Vulkan device");
+                    continue;
+                }
+                Reduction::Plane if !planes => {
+                    println!("skipped: no plane operations");
+                    continue;
+                }
+                _ => (),
             }
-            _ => (),
+            let options = LinearOptions {
+                reduction: Some(reduction),
+                gemv_rows: Some(usize::MAX),
+            };
+            for ty in DEVICE_TYPES {
+                check_linear(client, ty, (13, odd_cols(ty)), &[1, 4, 19], options);
+            }
         }
-        let options = LinearOptions {
-            reduction: Some(reduction),
-            gemv_rows: Some(usize::MAX),
-        };
-        for ty in TYPES {
-            check_linear(&client, ty, (13, 3 * odd_cols(ty)), &[1, 4, 7, 19], options);
-        }
-    }
+    });
 }
 
 #[test]
 fn linear_by_tiles() {
-    let Some(client) = client() else { return };
-    if !shared_memory_works(&client) {
-        return;
-    }
-    let options = LinearOptions {
-        gemv_rows: Some(0),
-        ..Default::default()
-    };
-    for ty in TYPES {
-        for shape in [(13, 3 * odd_cols(ty)), (131, 2 * odd_cols(ty))] {
-            check_linear(&client, ty, shape, &[1, 8, 16, 33, 70], options);
+    each_target(|target| {
+        let client = &target.client;
+        if !target.shared_memory {
+            println!("skipped: shared memory on a software Vulkan device");
+            return;
         }
-    }
+        let options = LinearOptions {
+            gemv_rows: Some(0),
+            ..Default::default()
+        };
+        for ty in DEVICE_TYPES {
+            for shape in [(13, 3 * odd_cols(ty)), (131, 2 * odd_cols(ty))] {
+                check_linear(client, ty, shape, &[1, 8, 16, 33, 70], options);
+            }
+        }
+    });
 }
 
 #[test]
 fn linear_with_long_strips() {
-    let Some(client) = client() else { return };
-    // From 4096 rows on a strip has several rows; 4099 leaves a strip that is not full.
-    for ty in [GgmlType::Q4_0, GgmlType::Q4K, GgmlType::F16] {
-        let (rows, cols) = (4099, 256);
-        let bytes = blocks(ty, rows * cols, 29);
-        let weights = decode(ty, &bytes);
-        let matrix = upload(&client, &bytes, ty, rows, cols);
-        let mut random = Random(31);
-        let x: Vec<f32> = (0..7 * cols).map(|_| random.float()).collect();
-        let want = linear_f64(&weights, &x, rows, cols, 7);
-        for n in [1, 7] {
-            let x = client.create_from_slice(bytemuck::cast_slice(&x[..n * cols]));
-            let out = linear_with(&client, &matrix, x, n, LinearOptions::default()).unwrap();
-            let got = to_f32(&client.read_one(out).unwrap());
-            let error = nmse(&got, &want[..n * rows]);
-            assert!(error <= LINEAR_NMSE, "{ty}, n = {n}: NMSE {error:e}");
+    each_target(|target| {
+        let client = &target.client;
+        // From 4096 rows on a strip has several rows; 4099 leaves a strip that is not full.
+        for ty in [GgmlType::Q4_0, GgmlType::Q4K, GgmlType::F16] {
+            let (rows, cols) = (4099, 256);
+            let bytes = blocks(ty, rows * cols, 29);
+            let weights = decode(ty, &bytes);
+            let matrix = upload(client, &bytes, ty, rows, cols);
+            let mut random = Random(31);
+            let x: Vec<f32> = (0..7 * cols).map(|_| random.float()).collect();
+            let want = linear_f64(&weights, &x, rows, cols, 7);
+            for n in [1, 7] {
+                let x = client.create_from_slice(bytemuck::cast_slice(&x[..n * cols]));
+                let out = linear_with(client, &matrix, x, n, target.options).unwrap();
+                let got = to_f32(&client.read_one(out).unwrap());
+                let error = nmse(&got, &want[..n * rows]);
+                assert!(error <= LINEAR_NMSE, "{ty}, n = {n}: NMSE {error:e}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn rows_that_end_before_an_infinity_are_not_touched_by_it() {
-    let Some(client) = client() else { return };
-    // The row after a ragged one starts with values that its last part decodes too.
-    let cols = 5;
-    let mut values = vec![1.0f32; 2 * cols];
-    values[cols] = f32::INFINITY;
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let matrix = upload(&client, &bytes, GgmlType::F32, 2, cols);
-    for gemv_rows in [None, Some(0)] {
-        if gemv_rows.is_some() && !shared_memory_works(&client) {
-            continue;
+    each_target(|target| {
+        let client = &target.client;
+        // The row after a ragged one starts with values that its last part decodes too.
+        let cols = 5;
+        let mut values = vec![1.0f32; 2 * cols];
+        values[cols] = f32::INFINITY;
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let matrix = upload(client, &bytes, GgmlType::F32, 2, cols);
+        for gemv_rows in [None, Some(0)] {
+            if gemv_rows.is_some() && !target.shared_memory {
+                continue;
+            }
+            let options = LinearOptions {
+                gemv_rows,
+                ..Default::default()
+            };
+            let x = client.create_from_slice(bytemuck::cast_slice(&[1.0f32; 5]));
+            let out = linear_with(client, &matrix, x, 1, options).unwrap();
+            let got = to_f32(&client.read_one(out).unwrap());
+            assert_eq!(got, [5.0, f32::INFINITY]);
         }
-        let options = LinearOptions {
-            gemv_rows,
-            ..Default::default()
-        };
-        let x = client.create_from_slice(bytemuck::cast_slice(&[1.0f32; 5]));
-        let out = linear_with(&client, &matrix, x, 1, options).unwrap();
-        let got = to_f32(&client.read_one(out).unwrap());
-        assert_eq!(got, [5.0, f32::INFINITY]);
-    }
+    });
 }
 
 #[test]
 fn empty_operands_give_empty_or_zero_results() {
-    let Some(client) = client() else { return };
-    let x = || client.create_from_slice(&[0; 256]);
-    let options = LinearOptions::default();
-    let bytes = blocks(GgmlType::Q8_0, 64, 1);
-    let matrix = upload(&client, &bytes, GgmlType::Q8_0, 2, 32);
-    assert_eq!(
-        linear_with(&client, &matrix, x(), 0, options)
-            .unwrap()
-            .size_in_used(),
-        0
-    );
-    let no_rows = upload(&client, &[], GgmlType::Q8_0, 0, 32);
-    assert_eq!(
-        linear_with(&client, &no_rows, x(), 2, options)
-            .unwrap()
-            .size_in_used(),
-        0
-    );
-    assert_eq!(
-        dequantize(&client, &no_rows, FloatKind::F16)
-            .unwrap()
-            .size_in_used(),
-        0
-    );
-    let no_cols = upload(&client, &[], GgmlType::Q8_0, 3, 0);
-    let out = linear_with(&client, &no_cols, x(), 2, options).unwrap();
-    assert_eq!(to_f32(&client.read_one(out).unwrap()), [0.0; 6]);
-    let id_type = ElemType::Int(IntKind::I32);
-    let out = gather_rows(&client, &no_rows, x(), 1, id_type).unwrap();
-    assert!(
-        to_f32(&client.read_one(out).unwrap())
-            .iter()
-            .all(|v| v.is_nan())
-    );
+    each_target(|target| {
+        let client = &target.client;
+        let x = || client.create_from_slice(&[0; 256]);
+        let options = target.options;
+        let bytes = blocks(GgmlType::Q8_0, 64, 1);
+        let matrix = upload(client, &bytes, GgmlType::Q8_0, 2, 32);
+        assert_eq!(
+            linear_with(client, &matrix, x(), 0, options)
+                .unwrap()
+                .size_in_used(),
+            0
+        );
+        let no_rows = upload(client, &[], GgmlType::Q8_0, 0, 32);
+        assert_eq!(
+            linear_with(client, &no_rows, x(), 2, options)
+                .unwrap()
+                .size_in_used(),
+            0
+        );
+        assert_eq!(
+            dequantize(client, &no_rows, FloatKind::F16)
+                .unwrap()
+                .size_in_used(),
+            0
+        );
+        let no_cols = upload(client, &[], GgmlType::Q8_0, 3, 0);
+        let out = linear_with(client, &no_cols, x(), 2, options).unwrap();
+        assert_eq!(to_f32(&client.read_one(out).unwrap()), [0.0; 6]);
+        let id_type = ElemType::Int(IntKind::I32);
+        let out = gather_rows(client, &no_rows, x(), 1, id_type).unwrap();
+        assert!(
+            to_f32(&client.read_one(out).unwrap())
+                .iter()
+                .all(|v| v.is_nan())
+        );
+    });
 }
 
 #[test]
 fn bad_operands_are_typed_errors() {
-    let Some(client) = client() else { return };
-    let limit = binding_limit(&client);
-    let upload = |bytes: &[u8], ty, rows, cols, limit| {
-        CubeMatrix::upload(&client, bytes, ty, rows, cols, limit).unwrap_err()
-    };
-    assert_eq!(
-        upload(&[], GgmlType::IQ1S, 1, 256, limit),
-        CubeError::UnsupportedType(GgmlType::IQ1S)
-    );
-    assert_eq!(
-        upload(&[0; 34], GgmlType::Q8_0, 1, 33, limit),
-        CubeError::BadRowLength {
-            ty: GgmlType::Q8_0,
-            cols: 33
-        }
-    );
-    assert_eq!(
-        upload(&[0; 34], GgmlType::Q8_0, 2, 32, limit),
-        CubeError::BadLength {
-            what: "matrix",
-            expected: 68,
-            got: 34
-        }
-    );
-    assert_eq!(
-        upload(&[0; 68], GgmlType::Q8_0, 1, 64, 64),
-        CubeError::RowOverLimit {
-            row_bytes: 68,
-            limit: 64
-        }
-    );
-    let matrix = CubeMatrix::upload(&client, &[0; 34], GgmlType::Q8_0, 1, 32, limit).unwrap();
-    let x = client.create_from_slice(&[0; 64]);
-    assert_eq!(
-        linear_with(&client, &matrix, x.clone(), 1, LinearOptions::default()).unwrap_err(),
-        CubeError::BadLength {
-            what: "x",
-            expected: 128,
-            got: 64
-        }
-    );
-    assert!(matches!(
-        gather_rows(&client, &matrix, x.clone(), 1, ElemType::Int(IntKind::I8)),
-        Err(CubeError::BadIdType(_))
-    ));
-    assert!(matches!(
-        gather_rows(
-            &client,
-            &matrix,
-            x.clone(),
-            1 << 40,
-            ElemType::Int(IntKind::I32)
-        ),
-        Err(CubeError::OverLimit { .. })
-    ));
-    assert_eq!(
-        CubeMatrix::from_handles(&client, vec![(x, 1)], GgmlType::Q8_0, 2, 32, limit).unwrap_err(),
-        CubeError::BadPieces {
-            expected: 2,
-            got: 1
-        }
-    );
+    each_target(|target| {
+        let client = &target.client;
+        let limit = binding_limit(client);
+        let upload = |bytes: &[u8], ty, rows, cols, limit| {
+            CubeMatrix::upload(client, bytes, ty, rows, cols, limit).unwrap_err()
+        };
+        assert_eq!(
+            upload(&[], GgmlType::Q4_0x4x4, 1, 256, limit),
+            CubeError::UnsupportedType(GgmlType::Q4_0x4x4)
+        );
+        assert_eq!(
+            upload(&[0; 34], GgmlType::Q8_0, 1, 33, limit),
+            CubeError::BadRowLength {
+                ty: GgmlType::Q8_0,
+                cols: 33
+            }
+        );
+        assert_eq!(
+            upload(&[0; 34], GgmlType::Q8_0, 2, 32, limit),
+            CubeError::BadLength {
+                what: "matrix",
+                expected: 68,
+                got: 34
+            }
+        );
+        assert_eq!(
+            upload(&[0; 68], GgmlType::Q8_0, 1, 64, 64),
+            CubeError::RowOverLimit {
+                row_bytes: 68,
+                limit: 64
+            }
+        );
+        let matrix = CubeMatrix::upload(client, &[0; 34], GgmlType::Q8_0, 1, 32, limit).unwrap();
+        let x = client.create_from_slice(&[0; 64]);
+        assert_eq!(
+            linear_with(client, &matrix, x.clone(), 1, target.options).unwrap_err(),
+            CubeError::BadLength {
+                what: "x",
+                expected: 128,
+                got: 64
+            }
+        );
+        assert!(matches!(
+            gather_rows(client, &matrix, x.clone(), 1, ElemType::Int(IntKind::I8)),
+            Err(CubeError::BadIdType(_))
+        ));
+        assert!(matches!(
+            gather_rows(
+                client,
+                &matrix,
+                x.clone(),
+                1 << 40,
+                ElemType::Int(IntKind::I32)
+            ),
+            Err(CubeError::OverLimit { .. })
+        ));
+        assert_eq!(
+            CubeMatrix::from_handles(client, vec![(x, 1)], GgmlType::Q8_0, 2, 32, limit)
+                .unwrap_err(),
+            CubeError::BadPieces {
+                expected: 2,
+                got: 1
+            }
+        );
+    });
 }

@@ -29,10 +29,15 @@ pub fn blocks(ty: GgmlType, values: usize, seed: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(count * ty.block_bytes());
     // Where the halves of a block lie that scale it.
     let halves: &[usize] = match ty {
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-        GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q8_1 | GgmlType::Q4K | GgmlType::Q5K => &[0, 2],
+        GgmlType::Q2K => &[80, 82],
+        GgmlType::Q3K => &[108],
         GgmlType::Q6K => &[208],
-        _ => &[],
+        GgmlType::TQ1_0 => &[52],
+        GgmlType::TQ2_0 => &[64],
+        GgmlType::IQ1M | GgmlType::Q8K | GgmlType::MXFP4 | GgmlType::NVFP4 => &[],
+        _ if ty.block_len() == 1 => &[],
+        _ => &[0],
     };
     for _ in 0..count {
         let start = bytes.len();
@@ -44,7 +49,25 @@ pub fn blocks(ty: GgmlType, values: usize, seed: u32) -> Vec<u8> {
             GgmlType::BF16 => {
                 bytes.extend_from_slice(&half::bf16::from_f32(random.float()).to_le_bytes());
             }
+            GgmlType::F64 => {
+                let value = f64::from(random.float()) + f64::from(random.float()) * 1e-9;
+                bytes.extend_from_slice(&value.to_le_bytes());
+            }
             _ => bytes.extend((0..ty.block_bytes()).map(|_| (random.next() >> 16) as u8)),
+        }
+        let block = &mut bytes[start..];
+        match ty {
+            // The half that scales the block is the highest nibbles of four 16-bit numbers.
+            GgmlType::IQ1M => {
+                let scale = half::f16::from_f32(random.float() / 16.0).to_bits();
+                for i in 0..4 {
+                    let high = &mut block[49 + 2 * i];
+                    *high = *high & 15 | ((scale >> (4 * i)) as u8 & 15) << 4;
+                }
+            }
+            GgmlType::Q8K => block[..4].copy_from_slice(&(random.float() / 16.0).to_le_bytes()),
+            GgmlType::MXFP4 => block[0] = 120 + block[0] % 8,
+            _ => (),
         }
         for at in halves {
             let scale = half::f16::from_f32(random.float() / 16.0).to_le_bytes();

@@ -19,3 +19,23 @@ impl BlockType for I8 {
 }
 
 impl FloatBlock for I8 {}
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::words::{Quad, bytes_to_quad, run_at_clamped};
+
+    /// The 16 values at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize) -> Sequence<Quad> {
+        let run = run_at_clamped(words, block, 4usize);
+        let mut quads = Sequence::<Quad>::new();
+        #[unroll]
+        for q in 0..4usize {
+            quads.push(bytes_to_quad(run[q] ^ 0x8080_8080) - Quad::new(128.0));
+        }
+        quads
+    }
+}

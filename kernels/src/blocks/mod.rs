@@ -8,6 +8,8 @@
 //! Adding a type: one file here, one line in the table at the end of this module.
 
 mod bf16;
+mod centered;
+pub(crate) mod codebook;
 mod f16;
 mod f32;
 mod f64;
@@ -15,6 +17,15 @@ mod i16;
 mod i32;
 mod i64;
 mod i8;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
 mod mxfp4;
 mod nvfp4;
 mod q1_0;
@@ -45,6 +56,15 @@ pub use i8::I8;
 pub use i16::I16;
 pub use i32::I32;
 pub use i64::I64;
+pub use iq1_m::IQ1M;
+pub use iq1_s::IQ1S;
+pub use iq2_s::IQ2S;
+pub use iq2_xs::IQ2XS;
+pub use iq2_xxs::IQ2XXS;
+pub use iq3_s::IQ3S;
+pub use iq3_xxs::IQ3XXS;
+pub use iq4_nl::IQ4NL;
+pub use iq4_xs::IQ4XS;
 pub use mxfp4::MXFP4;
 pub use nvfp4::NVFP4;
 pub use q1_0::Q1_0;
@@ -138,7 +158,8 @@ macro_rules! block_types {
 block_types! {
     float: F32, F16, BF16, F64, I8, I16, I32, I64;
     code: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K,
-        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4;
+        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+        IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 
 /// The first `N` bytes as an array, so that the indices after it need no checks.
@@ -160,8 +181,16 @@ pub(crate) fn read_f16(bytes: &[u8]) -> f32 {
 pub(crate) mod device {
     pub(crate) use super::{
         bf16::device as plain_bf16, f16::device as plain_f16, f32::device as plain_f32,
-        q4_0::device as q4_0, q4_k::device as q4_k, q5_0::device as q5_0, q5_k::device as q5_k,
-        q6_k::device as q6_k, q8_0::device as q8_0,
+        f64::device as plain_f64, i8::device as plain_i8, i16::device as plain_i16,
+        i32::device as plain_i32, i64::device as plain_i64, iq1_m::device as iq1_m,
+        iq1_s::device as iq1_s, iq2_s::device as iq2_s, iq2_xs::device as iq2_xs,
+        iq2_xxs::device as iq2_xxs, iq3_s::device as iq3_s, iq3_xxs::device as iq3_xxs,
+        iq4_nl::device as iq4_nl, iq4_xs::device as iq4_xs, mxfp4::device as mxfp4,
+        nvfp4::device as nvfp4, q1_0::device as q1_0, q2_0::device as q2_0, q2_k::device as q2_k,
+        q3_k::device as q3_k, q4_0::device as q4_0, q4_1::device as q4_1, q4_k::device as q4_k,
+        q5_0::device as q5_0, q5_1::device as q5_1, q5_k::device as q5_k, q6_k::device as q6_k,
+        q8_0::device as q8_0, q8_1::device as q8_1, q8_k::device as q8_k, tq1_0::device as tq1_0,
+        tq2_0::device as tq2_0,
     };
 }
 

@@ -82,6 +82,49 @@ impl CodeBlock for MXFP4 {
     }
 }
 
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{run_at, sign_bytes, u8_at},
+    };
+
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let e = u8_at(words, block);
+        // 2^(e - 128), subnormal below 2.
+        let bits = select(e < 2, 0x0020_0000u32 << (e & 1), (e - 1) << 23);
+        let scale = f32::reinterpret(bits);
+        let qs = run_at(words, block + 1 + part * 8, 2usize);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push(
+                e2m1_codes(qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))),
+                scale,
+            );
+        }
+        codes
+    }
+
+    /// Twice the e2m1 number in the low nibble of each byte, plus 12.
+    #[cube]
+    pub(crate) fn e2m1_codes(nibbles: u32) -> u32 {
+        let mantissa = nibbles & 0x0101_0101;
+        let low = (nibbles >> 1) & 0x0101_0101;
+        let high = (nibbles >> 2) & 0x0101_0101;
+        // The implied bit, then one doubling from exponent 2 on and one more at 3.
+        let normal = mantissa | ((low | high) << 1);
+        let doubled = normal + (normal & (high * 255));
+        let magnitudes = doubled + (doubled & ((low & high) * 255));
+        sign_bytes(magnitudes, (nibbles >> 3) & 0x0101_0101, 12u32)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

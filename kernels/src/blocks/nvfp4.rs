@@ -73,6 +73,40 @@ impl CodeBlock for NVFP4 {
     }
 }
 
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::mxfp4::device::e2m1_codes;
+    use crate::cube::part::PartCodes;
+
+    /// Values `16 part + 0..16` of the block at byte `block`: a sub-block.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let block = block / 4;
+        let scale = half_of_ue4m3((words[block] >> (u32::cast_from(part) * 8)) & 0xff);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            let qs = words[block + 1 + part * 2 + comptime!(q % 2)];
+            codes.push(e2m1_codes(qs >> comptime!(4 * (q as u32 / 2))), scale);
+        }
+        codes
+    }
+
+    /// Half of the number with 4 bits of exponent and 3 of mantissa; the top bit is ignored, and 0x7f is 0.
+    #[cube]
+    fn half_of_ue4m3(bits: u32) -> f32 {
+        let exponent = (bits >> 3) & 15;
+        let mantissa = bits & 7;
+        let significand = select(exponent == 0, mantissa, mantissa + 8);
+        let power = select(exponent == 0, 117u32, exponent + 116);
+        let value = f32::cast_from(significand) * f32::reinterpret(power << 23);
+        select(bits == 0x7f, 0.0, value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

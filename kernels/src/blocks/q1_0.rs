@@ -49,3 +49,27 @@ impl CodeBlock for Q1_0 {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`, as codes 0 and 2: `value = d * (code - 1)`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
+        let bits = u16_at(words, block + 2 + part * 2);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push(bits_to_bytes(bits >> comptime!(4 * q as u32)) << 1, scale);
+        }
+        codes
+    }
+}

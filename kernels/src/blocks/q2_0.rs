@@ -47,3 +47,27 @@ impl CodeBlock for Q2_0 {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{crumbs_to_bytes, half_to_f32, run_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
+        let qs = run_at(words, block + 2 + part * 4, 1usize);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push(crumbs_to_bytes(qs[0] >> comptime!(8 * q as u32)), scale);
+        }
+        codes
+    }
+}

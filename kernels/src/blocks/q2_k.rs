@@ -66,3 +66,35 @@ impl CodeBlock for Q2K {
         unpack_crumbs(head(&block[16..]), codes);
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{part::PartCodes, words::half_to_f32};
+
+    /// Values `128 (part / 8) + 4 (part % 8) + {0..4, 32..36, 64..68, 96..100}` of the block at byte `block`: those of
+    /// one word.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let block = block / 4;
+        let half = part / 8;
+        let column = part % 8;
+        let qs = words[block + 4 + half * 8 + column];
+        let header = words[block + 20];
+        let d = half_to_f32(header & 0xffff);
+        let dmin = half_to_f32(header >> 16);
+        let shift = u32::cast_from(column / 4) * 8;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            let pair = words[block + half * 2 + comptime!(q / 2)];
+            let packed = pair >> (shift + comptime!(q as u32 % 2 * 16));
+            let scale = d * f32::cast_from(packed & 15);
+            let min = dmin * f32::cast_from((packed >> 4) & 15);
+            codes.push_with_min((qs >> comptime!(2 * q as u32)) & 0x0303_0303, scale, min);
+        }
+        codes
+    }
+}

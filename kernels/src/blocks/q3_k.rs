@@ -87,6 +87,44 @@ impl CodeBlock for Q3K {
     }
 }
 
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
+
+    /// Values `128 (part / 8) + 4 (part % 8) + {0..4, 32..36, 64..68, 96..100}` of the block at byte `block`: those of
+    /// one word.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let half = part / 8;
+        let column = part % 8;
+        let nibble = u32::cast_from(half) * 4;
+        let hmask = run_at(words, block + column * 4, 1usize);
+        let high = hmask[0] >> nibble;
+        let qs = run_at(words, block + 32 + half * 32 + column * 4, 1usize);
+        let scales = run_at(words, block + 96, 3usize);
+        let d = half_to_f32(u16_at(words, block + 108));
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            // Scale `8 half + 2 q + column / 4` has its low bits in byte `2 q + column / 4`, in nibble `half`.
+            let byte = (u32::cast_from(column / 4) + comptime!(q as u32 % 2 * 2)) * 8;
+            let low = (scales[comptime!(q / 2)] >> (byte + nibble)) & 15;
+            let top = (scales[2] >> (byte + nibble + comptime!(q as u32 / 2 * 2))) & 3;
+            let scale = d * (f32::cast_from(low | (top << 4)) - 32.0);
+            let bits = (high >> comptime!(q as u32)) & 0x0101_0101;
+            let code = ((qs[0] >> comptime!(2 * q as u32)) & 0x0303_0303) | (bits << 2);
+            codes.push(code, scale);
+        }
+        codes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,19 +59,22 @@ impl CodeBlock for Q4_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::words::{Quad, bytes_to_quad, half_to_f32, run_at, u16_at};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
 
-    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`, as four quads.
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
-        let scale = Quad::new(half_to_f32(u16_at(words, block)));
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
         let qs = run_at(words, block + 2 + part * 8, 2usize);
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for q in 0..4usize {
-            let codes = (qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))) & 0x0f0f_0f0f;
-            quads.push((bytes_to_quad(codes) - Quad::new(8.0)) * scale);
+            let nibbles = qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2));
+            codes.push(nibbles & 0x0f0f_0f0f, scale);
         }
-        quads
+        codes
     }
 }

@@ -125,7 +125,7 @@ impl CodeBlock for Q4K {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::words::{Quad, bytes_to_quad, half_to_f32};
+    use crate::cube::{part::PartCodes, words::half_to_f32};
 
     /// Scale and min of one sub-block.
     #[derive(CubeType, Clone, Copy)]
@@ -151,23 +151,23 @@ pub(crate) mod device {
         }
     }
 
-    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`, as four quads.
+    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
         let block = block / 4;
         let group = part / 4;
         let first = block + 4 + group * 8 + part % 4 * 2;
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for half in 0..2usize {
             let sub = sub_scale(words, block, group * 2 + half);
             #[unroll]
             for i in 0..2usize {
-                let codes = (words[first + i] >> comptime!(4 * half as u32)) & 0x0f0f_0f0f;
-                quads.push(bytes_to_quad(codes) * Quad::new(sub.scale) - Quad::new(sub.min));
+                let nibbles = words[first + i] >> comptime!(4 * half as u32);
+                codes.push_with_min(nibbles & 0x0f0f_0f0f, sub.scale, sub.min);
             }
         }
-        quads
+        codes
     }
 }
 

@@ -66,22 +66,30 @@ impl CodeBlock for Q5_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::words::{Quad, bits_to_bytes, bytes_to_quad, half_to_f32, run_at, u16_at};
+    use crate::cube::{
+        part::PartCodes,
+        words::{bits_to_bytes, half_to_f32, run_at, u16_at},
+    };
 
-    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`, as four quads.
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
-        let scale = Quad::new(half_to_f32(u16_at(words, block)));
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
         let qh = run_at(words, block + 2, 1usize);
-        let qh = qh[0] >> (u32::cast_from(part) * 8);
         let qs = run_at(words, block + 6 + part * 8, 2usize);
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for q in 0..4usize {
-            let low = (qs[comptime!(q % 2)] >> comptime!(4 * (q as u32 / 2))) & 0x0f0f_0f0f;
-            let high = bits_to_bytes(qh >> comptime!(q as u32 % 2 * 4 + q as u32 / 2 * 16)) << 4;
-            quads.push((bytes_to_quad(low | high) - Quad::new(16.0)) * scale);
+            codes.push(quad_codes(qs[comptime!(q % 2)], qh[0], part, q), scale);
         }
-        quads
+        codes
+    }
+
+    /// The codes of quad `q` of a part from its word of nibbles and the block's word of fifth bits.
+    #[cube]
+    pub(crate) fn quad_codes(qs: u32, qh: u32, part: usize, #[comptime] q: usize) -> u32 {
+        let low = (qs >> comptime!(4 * (q as u32 / 2))) & 0x0f0f_0f0f;
+        let first = u32::cast_from(part) * 8 + comptime!(q as u32 % 2 * 4 + q as u32 / 2 * 16);
+        low | (bits_to_bytes(qh >> first) << 4)
     }
 }

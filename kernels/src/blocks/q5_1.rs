@@ -49,3 +49,28 @@ impl CodeBlock for Q5_1 {
         add_fifth_bit(&block[4..], codes);
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::q5_0::device::quad_codes;
+    use crate::cube::{part::PartCodes, words::half_to_f32};
+
+    /// Values `8 part + {0..8, 16..24}` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let block = block / 4;
+        let header = words[block];
+        let scale = half_to_f32(header & 0xffff);
+        let min = -half_to_f32(header >> 16);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            let qs = words[block + 2 + part * 2 + comptime!(q % 2)];
+            codes.push_with_min(quad_codes(qs, words[block + 1], part, q), scale, min);
+        }
+        codes
+    }
+}

@@ -59,15 +59,15 @@ pub(crate) mod device {
     use cubecl::prelude::*;
 
     use crate::blocks::q4_k::device::sub_scale;
-    use crate::cube::words::{Quad, bytes_to_quad};
+    use crate::cube::part::PartCodes;
 
-    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`, as four quads.
+    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
         let block = block / 4;
         let group = part / 4;
         let column = part % 4 * 2;
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for half in 0..2usize {
             let index = group * 2 + half;
@@ -78,9 +78,9 @@ pub(crate) mod device {
                 let qh = words[block + 4 + column + i];
                 let low = (qs >> comptime!(4 * half as u32)) & 0x0f0f_0f0f;
                 let high = ((qh >> u32::cast_from(index)) & 0x0101_0101) << 4;
-                quads.push(bytes_to_quad(low | high) * Quad::new(sub.scale) - Quad::new(sub.min));
+                codes.push_with_min(low | high, sub.scale, sub.min);
             }
         }
-        quads
+        codes
     }
 }

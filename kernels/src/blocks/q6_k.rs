@@ -79,32 +79,35 @@ impl CodeBlock for Q6K {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::words::{Quad, bytes_to_quad, half_to_f32, run_at, u8_at, u16_at};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u8_at, u16_at},
+    };
 
-    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`, as four quads.
+    /// Values `64 (part / 4) + 8 (part % 4) + {0..8, 32..40}` of the block at byte `block`.
     ///
     /// The quarter `part / 4` is a half of the block and a nibble: quarters 0 and 2 are the low nibbles.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
         let half = part / 8;
         let nibble = u32::cast_from(part / 4 % 2) * 4;
         let column = part % 4 * 8;
         let d = half_to_f32(u16_at(words, block + 208));
         let qh = run_at(words, block + 128 + half * 32 + column, 2usize);
         let scales = block + 192 + part / 4 * 4 + part % 4 / 2;
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for side in 0..2usize {
             let ql = run_at(words, block + half * 64 + side * 32 + column, 2usize);
             let biased = f32::cast_from(u8_at(words, scales + side * 2) ^ 0x80);
-            let scale = Quad::new(d * (biased - 128.0));
+            let scale = d * (biased - 128.0);
             #[unroll]
             for i in 0..2usize {
                 let low = (ql[i] >> nibble) & 0x0f0f_0f0f;
                 let high = ((qh[i] >> (nibble + comptime!(2 * side as u32))) & 0x0303_0303) << 4;
-                quads.push((bytes_to_quad(low | high) - Quad::new(32.0)) * scale);
+                codes.push(low | high, scale);
             }
         }
-        quads
+        codes
     }
 }

@@ -51,20 +51,22 @@ impl CodeBlock for Q8_0 {
 pub(crate) mod device {
     use cubecl::prelude::*;
 
-    use crate::cube::words::{Quad, bytes_to_quad, half_to_f32, run_at, u16_at};
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
 
-    /// Values `16 part + 0..16` of the block at byte `block`, as four quads.
+    /// Values `16 part + 0..16` of the block at byte `block`.
     #[cube]
-    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> Sequence<Quad> {
-        let scale = Quad::new(half_to_f32(u16_at(words, block)));
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let scale = half_to_f32(u16_at(words, block));
         let qs = run_at(words, block + 2 + part * 16, 4usize);
-        let mut quads = Sequence::<Quad>::new();
+        let mut codes = PartCodes::new();
         #[unroll]
         for q in 0..4usize {
             // Flipping the sign bit turns a signed byte into that byte plus 128.
-            let biased = bytes_to_quad(qs[q] ^ 0x8080_8080);
-            quads.push((biased - Quad::new(128.0)) * scale);
+            codes.push(qs[q] ^ 0x8080_8080, scale);
         }
-        quads
+        codes
     }
 }

@@ -46,3 +46,24 @@ impl CodeBlock for Q8_1 {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{part::PartCodes, words::half_to_f32};
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let block = block / 4;
+        let scale = half_to_f32(words[block] & 0xffff);
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push(words[block + 1 + part * 4 + q] ^ 0x8080_8080, scale);
+        }
+        codes
+    }
+}

@@ -71,3 +71,46 @@ impl CodeBlock for TQ1_0 {
         }
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`.
+    ///
+    /// Parts 0..10 are trits 0..5 of bytes 0..32, parts 10..15 those of bytes 32..48, and the quads of part 15 trits 0..4
+    /// of bytes 48..52.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let last = part == 15;
+        let first = select(part < 10, part % 2 * 16, select(last, 36usize, 32usize));
+        let trit = u32::cast_from(select(part < 10, part / 2, part - 10));
+        // 3^trit, from the bytes 1, 3, 9, 27.
+        let power = select(trit == 4, 81u32, (0x1b09_0301u32 >> (trit % 4 * 8)) & 0xff);
+        let run = run_at(words, block + first, 4usize);
+        let scale = half_to_f32(u16_at(words, block + 52));
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            let bytes = select(last, run[3], run[q]);
+            let power = select(last, comptime!(3u32.pow(q as u32)).runtime(), power);
+            let even = trits(bytes & 0x00ff_00ff, power);
+            let odd = trits((bytes >> 8) & 0x00ff_00ff, power);
+            codes.push(even | (odd << 8), scale);
+        }
+        codes
+    }
+
+    /// The leading trit of the fraction `byte * power / 256` of the byte in each half.
+    #[cube]
+    fn trits(bytes: u32, power: u32) -> u32 {
+        let fraction = (bytes * power) & 0x00ff_00ff;
+        ((fraction * 3) >> 8) & 0x0003_0003
+    }
+}

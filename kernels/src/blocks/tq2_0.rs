@@ -45,3 +45,28 @@ impl CodeBlock for TQ2_0 {
         unpack_crumbs(head(block), codes);
     }
 }
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, run_at, u16_at},
+    };
+
+    /// Values `128 (part / 8) + 4 (part % 8) + {0..4, 32..36, 64..68, 96..100}` of the block at byte `block`: those of
+    /// one word.
+    #[cube]
+    pub(crate) fn unpack_part(words: &[u32], block: usize, part: usize) -> PartCodes {
+        let qs = run_at(words, block + part * 4, 1usize);
+        let scale = half_to_f32(u16_at(words, block + 64));
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for q in 0..4usize {
+            codes.push((qs[0] >> comptime!(2 * q as u32)) & 0x0303_0303, scale);
+        }
+        codes
+    }
+}

@@ -97,7 +97,8 @@ cpu_types! {
     float: F32, F16, BF16, F64, I8, I16, I32, I64;
     code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
     unpacked: Q4_1, Q5_1,
-        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4;
+        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+        IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 
 impl CpuType for blocks::F32 {}

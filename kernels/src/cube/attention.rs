@@ -18,8 +18,8 @@ use cubecl::{
 
 use super::{
     CubeError, FloatKind, Reduction,
-    gemv::spread,
     matrix::{binding_limit, check_operand},
+    route::spread,
 };
 
 /// Units of a cube.

@@ -75,6 +75,7 @@ pub fn dequantize(
                 cube_dim,
                 vector,
                 BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
+                matrix.codebook().arg(),
                 BufferArg::from_raw_parts(out.clone(), words / vector),
                 piece.shift,
                 parts,
@@ -91,6 +92,7 @@ pub fn dequantize(
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(super) fn dequantize_kernel<N: Size>(
     words: &[u32],
+    codebook: &[u32],
     out: &mut [Vector<u32, N>],
     shift: usize,
     parts: usize,
@@ -101,7 +103,7 @@ pub(super) fn dequantize_kernel<N: Size>(
 ) {
     let part = ABSOLUTE_POS;
     if part < parts {
-        let quads = unpack_part(words, shift, part, ty);
+        let quads = unpack_part(words, codebook, shift, part, ty);
         let base = part_base(part, ty);
         #[unroll]
         for q in 0..PART_QUADS {

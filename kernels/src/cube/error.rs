@@ -54,6 +54,14 @@ pub enum CubeError {
         /// Rows of the pieces together.
         got: usize,
     },
+    /// The rows of a stack are not the same number for each expert.
+    #[error("a stack of {rows} rows is not {experts} experts of the same size")]
+    BadExperts {
+        /// Experts.
+        experts: usize,
+        /// Rows of all experts together.
+        rows: usize,
+    },
     /// Row ids must be 32-bit or 64-bit integers.
     #[error("row ids of type {0} are not supported (i32, u32 and i64 are)")]
     BadIdType(String),

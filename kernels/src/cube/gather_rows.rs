@@ -75,6 +75,7 @@ pub fn gather_rows(
                 cube_dim,
                 vector,
                 BufferArg::from_raw_parts(handle, words),
+                matrix.codebook().arg(),
                 BufferArg::from_raw_parts(ids.clone(), n),
                 BufferArg::from_raw_parts(out.clone(), values / vector),
                 shift,
@@ -96,6 +97,7 @@ pub fn gather_rows(
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(super) fn gather_rows_kernel<I: Int, N: Size>(
     words: &[u32],
+    codebook: &[u32],
     ids: &[I],
     out: &mut [Vector<u32, N>],
     shift: usize,
@@ -121,7 +123,7 @@ pub(super) fn gather_rows_kernel<I: Int, N: Size>(
         let start = index * cols;
         if here {
             let row = shift + (row - first_row) * row_bytes;
-            let quads = unpack_part(words, row, part, ty);
+            let quads = unpack_part(words, codebook, row, part, ty);
             #[unroll]
             for q in 0..PART_QUADS {
                 let offset = base + comptime!(quad_offset(ty, q));

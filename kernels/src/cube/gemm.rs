@@ -1,22 +1,27 @@
 //! `y = x . W^T` for many rows of `x`: bound by arithmetic.
 //!
-//! A cube computes a tile of `ROWS` rows of `W` by `tokens` rows of `x`. It walks along the contraction in steps of one
-//! span (64 values for the K types, 32 otherwise): the units decode the weights of the step into shared memory, copy the
-//! values of `x` beside them, and each adds up a block of 4 x 4 outputs in registers. Outputs of a unit lie
-//! `ROWS / 4` rows apart, so that neighbouring units read neighbouring lines of shared memory.
+//! A cube computes a tile of `ROWS` rows of `W` by `tokens` rows of `x`. It walks along the contraction in steps of a few
+//! parts (64 values for most K types, 32 otherwise): the units decode the weights of the step into shared memory, copy the
+//! values of `x` beside them in the same order, and each adds up a block of 4 x 4 outputs in registers. Outputs of a unit
+//! lie `ROWS / 4` rows apart, so that neighbouring units read neighbouring lines of shared memory.
 
-use cubecl::{client::Client, prelude::*, server::Handle};
+use cubecl::{client::Client, prelude::*};
 
 use super::{
     CubeMatrix, Piece,
     gemv::{mask_quad, read_quad, sum_quad},
     part::{PART_LEN, PART_QUADS, PartLayout, part_base, quad_offset, unpack_part},
+    route::{Layout, Product, Route, row_at, slot_at, spread, tile_at, write_sum},
     words::Quad,
 };
 use crate::GgmlType;
 
 /// Outputs of a unit along each side of its block.
 const BLOCK: usize = 4;
+
+/// Fewest and most rows of `x` in a tile.
+pub(crate) const MIN_TOKENS: usize = 16;
+pub(crate) const MAX_TOKENS: usize = 32;
 
 /// What the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,16 +33,23 @@ pub(crate) struct GemmConfig {
     tokens: usize,
     /// Values of the contraction in a step.
     depth: usize,
+    route: Route,
 }
 
 impl GemmConfig {
-    pub(super) fn new(properties: &DeviceProperties, ty: GgmlType, n: usize) -> Self {
+    pub(super) fn new(
+        properties: &DeviceProperties,
+        ty: GgmlType,
+        tokens: usize,
+        route: Route,
+    ) -> Self {
         let group = PartLayout::known(ty).group;
         let mut config = Self {
             ty,
             rows: 64,
-            tokens: if n <= 16 { 16 } else { 32 },
-            depth: PART_LEN * group.max(2),
+            tokens,
+            depth: PART_LEN * group.clamp(2, 4),
+            route,
         };
         let available = properties.hardware.max_shared_memory_size;
         while config.shared_bytes() > available && config.rows > BLOCK {
@@ -68,16 +80,11 @@ impl GemmConfig {
     }
 }
 
-/// Launches the kernel for one piece: rows `piece.first_row ..` of each of the `n` rows of `out` (`[n, rows]`).
-pub(crate) fn launch(
-    client: &Client,
-    matrix: &CubeMatrix,
-    piece: &Piece,
-    x: Handle,
-    n: usize,
-    out: Handle,
-) {
-    let config = GemmConfig::new(client.properties(), matrix.ty(), n);
+/// Launches the kernel for one piece of `W`.
+pub(crate) fn launch(client: &Client, matrix: &CubeMatrix, piece: &Piece, product: &Product) {
+    let tokens = product.tile_len(MAX_TOKENS).max(MIN_TOKENS);
+    let (ty, route) = (matrix.ty(), product.route());
+    let config = GemmConfig::new(client.properties(), ty, tokens, route);
     let cols = matrix.cols();
     // Rows of plain numbers may end inside a step, where values are masked one by one.
     let vector = if cols.is_multiple_of(config.depth) {
@@ -85,27 +92,27 @@ pub(crate) fn launch(
     } else {
         1
     };
-    let row_tiles = piece.rows.div_ceil(config.rows);
-    let tiles = row_tiles * n.div_ceil(config.tokens);
-    // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and tokens to `n`, reads
-    // past the end of plain rows are clamped and masked, and only existing rows and tokens are written.
+    let row_tiles = product.rows(piece.rows).div_ceil(config.rows);
+    let tiles = row_tiles * product.tiles(config.tokens);
+    let (table, table_len) = product.table(matrix.codebook());
+    // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and slots to those that
+    // exist, reads past the end of plain rows are clamped and masked, and only existing outputs are written.
     unsafe {
         gemm_kernel::launch_unchecked(
             client,
-            super::gemv::spread(client, tiles),
+            spread(client, tiles),
             config.cube_dim(),
             vector,
             BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
-            BufferArg::from_raw_parts(x, n * cols / vector),
-            BufferArg::from_raw_parts(out, n * matrix.rows()),
+            matrix.codebook().arg(),
+            BufferArg::from_raw_parts(product.x.clone(), product.x_rows * cols / vector),
+            BufferArg::from_raw_parts(table, table_len),
+            BufferArg::from_raw_parts(product.out.clone(), product.n * product.rows(matrix.rows())),
+            product.layout(piece, matrix.rows()),
             piece.shift,
             matrix.row_bytes(),
-            piece.rows,
-            piece.first_row,
-            matrix.rows(),
             cols,
             cols.div_ceil(config.depth),
-            n,
             row_tiles,
             config,
         );
@@ -115,16 +122,15 @@ pub(crate) fn launch(
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(super) fn gemm_kernel<N: Size>(
     words: &[u32],
+    codebook: &[u32],
     x: &[Vector<f32, N>],
+    table: &[u32],
     out: &mut [f32],
+    layout: Layout,
     shift: usize,
     row_bytes: usize,
-    rows: usize,
-    first_row: usize,
-    all_rows: usize,
     cols: usize,
     steps: usize,
-    all_tokens: usize,
     row_tiles: usize,
     #[comptime] config: GemmConfig,
 ) {
@@ -135,11 +141,12 @@ pub(super) fn gemm_kernel<N: Size>(
     let line = comptime!(config.line());
     let parts = comptime!(config.depth / PART_LEN);
     let quads = comptime!(config.depth / 4);
+    let route = comptime!(config.route);
 
     let unit = UNIT_POS as usize;
     // Neighbouring cubes share the rows of `x` and differ in those of `W`.
     let tile_row = CUBE_POS % row_tiles * comptime!(config.rows);
-    let tile_token = CUBE_POS / row_tiles * comptime!(config.tokens);
+    let tile = tile_at(table, &layout, CUBE_POS / row_tiles, config.tokens, route);
     let my_row = unit % row_units;
     let my_token = unit / row_units;
 
@@ -152,29 +159,36 @@ pub(super) fn gemm_kernel<N: Size>(
     }
 
     for step in 0..steps {
-        let start = step * comptime!(config.depth);
+        let first = step * parts;
 
         let mut task = unit;
         while task < comptime!(config.rows * parts) {
-            let tile = task / parts;
-            let row = min(tile_row + tile, rows - 1);
+            let at = task / parts;
+            let row = row_at(&layout, &tile, tile_row + at, route).at;
             let part = task % parts;
-            let decoded = unpack_part(words, shift + row * row_bytes, step * parts + part, ty);
-            let base = part_base(part, ty);
+            let decoded = unpack_part(words, codebook, shift + row * row_bytes, first + part, ty);
+            let base = part_base(first + part, ty);
             #[unroll]
             for q in 0..PART_QUADS {
                 let offset = base + comptime!(quad_offset(ty, q));
-                tile_w[tile * line + offset / 4] = mask_quad::<N>(decoded[q], start + offset, cols);
+                tile_w[at * line + part * PART_QUADS + q] =
+                    mask_quad::<N>(decoded[q], offset, cols);
             }
             task += units;
         }
 
         let mut task = unit;
-        while task < comptime!(config.tokens * quads) {
-            let tile = task / quads;
-            let token = min(tile_token + tile, all_tokens - 1);
-            let quad = task % quads;
-            tile_x[tile * line + quad] = read_quad(x, token * cols, start + quad * 4, cols);
+        while task < comptime!(config.tokens * parts) {
+            let at = task / parts;
+            let slot = slot_at(table, &layout, tile.start + at, route);
+            let part = task % parts;
+            let base = part_base(first + part, ty);
+            #[unroll]
+            for q in 0..PART_QUADS {
+                let offset = base + comptime!(quad_offset(ty, q));
+                tile_x[at * line + part * PART_QUADS + q] =
+                    read_quad(x, slot / layout.slots_per_x * cols, offset, cols);
+            }
             task += units;
         }
 
@@ -202,14 +216,13 @@ pub(super) fn gemm_kernel<N: Size>(
 
     #[unroll]
     for j in 0..BLOCK {
-        let token = tile_token + my_token + comptime!(j * token_units);
+        let position = tile.start + my_token + comptime!(j * token_units);
         #[unroll]
         for i in 0..BLOCK {
             let row = tile_row + my_row + comptime!(i * row_units);
-            if token < all_tokens && row < rows {
-                out[token * all_rows + first_row + row] =
-                    sum_quad(acc[comptime!(j * BLOCK + i)].read());
-            }
+            let row = row_at(&layout, &tile, row, route);
+            let sum = sum_quad(acc[comptime!(j * BLOCK + i)].read());
+            write_sum(out, table, &layout, &tile, &row, position, sum, route);
         }
     }
 }

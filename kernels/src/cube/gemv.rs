@@ -11,16 +11,17 @@
 //! driver. (CubeCL 0.11.3 emits invalid SPIR-V for shared memory where `VK_KHR_workgroup_memory_explicit_layout` is
 //! missing, as in Mesa 22's lavapipe.)
 
-use cubecl::{client::Client, ir::features::Plane, prelude::*, server::Handle};
+use cubecl::{client::Client, ir::features::Plane, prelude::*};
 
 use super::{
     CubeMatrix, Piece,
     part::{PART_LEN, PART_QUADS, PartLayout, part_base, quad_offset, unpack_part},
+    route::{Layout, Product, Route, row_at, slot_at, spread, tile_at, write_sum},
     words::Quad,
 };
 use crate::GgmlType;
 
-/// Most rows of `x` this kernel takes.
+/// Most rows of `x` this kernel takes at a time.
 pub(crate) const MAX_ROWS: usize = 8;
 
 /// How the units of a strip come to one sum.
@@ -73,6 +74,7 @@ pub(crate) struct GemvConfig {
     strip: usize,
     /// Rows of `x` computed; the real number may be lower.
     tokens: usize,
+    route: Route,
 }
 
 impl GemvConfig {
@@ -80,10 +82,10 @@ impl GemvConfig {
         properties: &DeviceProperties,
         ty: GgmlType,
         rows: usize,
-        n: usize,
+        tokens: usize,
+        route: Route,
         reduction: Reduction,
     ) -> Self {
-        let tokens = n.next_power_of_two().min(MAX_ROWS);
         // Long strips only where there are enough of them to fill a large device.
         let strip = match (tokens, rows) {
             (1 | 2, 4096..) => 4,
@@ -102,6 +104,7 @@ impl GemvConfig {
             strips,
             strip,
             tokens,
+            route,
         }
     }
 
@@ -120,26 +123,27 @@ impl GemvConfig {
     }
 }
 
-/// Launches the kernel for one piece: rows `piece.first_row ..` of each of the `n` rows of `out` (`[n, rows]`). More than
-/// [`MAX_ROWS`] rows of `x` are taken in turns, decoding `W` again.
+/// Launches the kernel for one piece of `W`. More than [`MAX_ROWS`] rows of `x` are taken in turns, decoding `W` again.
 pub(crate) fn launch(
     client: &Client,
     matrix: &CubeMatrix,
     piece: &Piece,
-    x: Handle,
-    n: usize,
-    out: Handle,
+    product: &Product,
     reduction: Reduction,
 ) {
-    let config = GemvConfig::new(client.properties(), matrix.ty(), piece.rows, n, reduction);
+    let rows = product.rows(piece.rows);
+    let tokens = product.tile_len(MAX_ROWS);
+    let (ty, route) = (matrix.ty(), product.route());
+    let config = GemvConfig::new(client.properties(), ty, rows, tokens, route, reduction);
     let cols = matrix.cols();
     let vector = if cols.is_multiple_of(PART_LEN) { 4 } else { 1 };
-    let group = PartLayout::known(matrix.ty()).group;
+    let group = PartLayout::known(ty).group;
     let parts = cols.div_ceil(PART_LEN * group) * group;
-    let row_cubes = piece.rows.div_ceil(config.strips * config.strip);
-    let cubes = row_cubes * n.div_ceil(config.tokens);
-    // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and tokens to `n`, reads
-    // past the end of plain rows are clamped and masked, and only existing rows and tokens are written.
+    let row_cubes = rows.div_ceil(config.strips * config.strip);
+    let cubes = row_cubes * product.tiles(config.tokens);
+    let (table, table_len) = product.table(matrix.codebook());
+    // SAFETY: the lengths are those of the buffers. Rows are clamped to those of the piece and slots to those that
+    // exist, reads past the end of plain rows are clamped and masked, and only existing outputs are written.
     unsafe {
         gemv_kernel::launch_unchecked(
             client,
@@ -147,42 +151,33 @@ pub(crate) fn launch(
             config.cube_dim(),
             vector,
             BufferArg::from_raw_parts(piece.handle.clone(), piece.words),
-            BufferArg::from_raw_parts(x, n * cols / vector),
-            BufferArg::from_raw_parts(out, n * matrix.rows()),
+            matrix.codebook().arg(),
+            BufferArg::from_raw_parts(product.x.clone(), product.x_rows * cols / vector),
+            BufferArg::from_raw_parts(table, table_len),
+            BufferArg::from_raw_parts(product.out.clone(), product.n * product.rows(matrix.rows())),
+            product.layout(piece, matrix.rows()),
             piece.shift,
             matrix.row_bytes(),
-            piece.rows,
-            piece.first_row,
-            matrix.rows(),
             cols,
             parts,
-            n,
             row_cubes,
             config,
         );
     }
 }
 
-/// A grid of at least `cubes` cubes within the limits of the device.
-pub(crate) fn spread(client: &Client, cubes: usize) -> CubeCount {
-    let limit = client.properties().hardware.max_cube_count.0.max(1) as usize;
-    let y = cubes.div_ceil(limit).max(1);
-    CubeCount::Static(cubes.div_ceil(y) as u32, y as u32, 1)
-}
-
 #[cube(launch_unchecked, create_dummy_kernel)]
 pub(super) fn gemv_kernel<N: Size>(
     words: &[u32],
+    codebook: &[u32],
     x: &[Vector<f32, N>],
+    table: &[u32],
     out: &mut [f32],
+    layout: Layout,
     shift: usize,
     row_bytes: usize,
-    rows: usize,
-    first_row: usize,
-    all_rows: usize,
     cols: usize,
     parts: usize,
-    all_tokens: usize,
     row_cubes: usize,
     #[comptime] config: GemvConfig,
 ) {
@@ -191,12 +186,24 @@ pub(super) fn gemv_kernel<N: Size>(
     let strip = comptime!(config.strip);
     let tokens = comptime!(config.tokens);
     let sums = comptime!(config.sums());
+    let route = comptime!(config.route);
 
     let unit = UNIT_POS_X as usize;
-    let slot = UNIT_POS_Y as usize;
-    let row0 = (CUBE_POS % row_cubes * comptime!(config.strips) + slot) * strip;
-    let token0 = CUBE_POS / row_cubes * tokens;
+    let place = UNIT_POS_Y as usize;
+    let row0 = (CUBE_POS % row_cubes * comptime!(config.strips) + place) * strip;
+    let tile = tile_at(table, &layout, CUBE_POS / row_cubes, tokens, route);
 
+    let mut row_starts = Sequence::<usize>::new();
+    #[unroll]
+    for r in 0..strip {
+        row_starts.push(shift + row_at(&layout, &tile, row0 + r, route).at * row_bytes);
+    }
+    let mut x_starts = Sequence::<usize>::new();
+    #[unroll]
+    for t in 0..tokens {
+        let slot = slot_at(table, &layout, tile.start + t, route);
+        x_starts.push(slot / layout.slots_per_x * cols);
+    }
     let mut acc = Sequence::<RuntimeCell<Quad>>::new();
     #[unroll]
     for _ in 0..sums {
@@ -208,8 +215,7 @@ pub(super) fn gemv_kernel<N: Size>(
         let mut weights = Sequence::<Quad>::new();
         #[unroll]
         for r in 0..strip {
-            let row = min(row0 + r, rows - 1);
-            let quads = unpack_part(words, shift + row * row_bytes, part, ty);
+            let quads = unpack_part(words, codebook, row_starts[r], part, ty);
             #[unroll]
             for q in 0..PART_QUADS {
                 weights.push(quads[q]);
@@ -221,8 +227,7 @@ pub(super) fn gemv_kernel<N: Size>(
             let offset = base + comptime!(quad_offset(ty, q));
             #[unroll]
             for t in 0..tokens {
-                let token = min(token0 + t, all_tokens - 1);
-                let quad = read_quad(x, token * cols, offset, cols);
+                let quad = read_quad(x, x_starts[t], offset, cols);
                 #[unroll]
                 for r in 0..strip {
                     let weight =
@@ -239,7 +244,7 @@ pub(super) fn gemv_kernel<N: Size>(
         let stride = comptime!(config.shared_row());
         let mut shared =
             Shared::<[f32]>::new_slice(comptime!(config.strips * sums * config.shared_row()));
-        let start = slot * comptime!(sums * stride);
+        let start = place * comptime!(sums * stride);
         #[unroll]
         for i in 0..sums {
             shared[start + comptime!(i * stride) + unit] = sum_quad(acc[i].read());
@@ -252,11 +257,9 @@ pub(super) fn gemv_kernel<N: Size>(
             for i in 0..units {
                 sum += shared[from + i];
             }
-            let row = row0 + unit / tokens;
-            let token = token0 + unit % tokens;
-            if row < rows && token < all_tokens {
-                out[token * all_rows + first_row + row] = sum;
-            }
+            let row = row_at(&layout, &tile, row0 + unit / tokens, route);
+            let position = tile.start + unit % tokens;
+            write_sum(out, table, &layout, &tile, &row, position, sum, route);
         }
     } else {
         #[unroll]
@@ -267,10 +270,10 @@ pub(super) fn gemv_kernel<N: Size>(
                 if comptime!(config.reduction == Reduction::Plane) {
                     sum = plane_sum(sum);
                 }
-                let row = row0 + r;
-                let token = token0 + t;
-                if unit == 0 && row < rows && token < all_tokens {
-                    out[token * all_rows + first_row + row] = sum;
+                if unit == 0 {
+                    let row = row_at(&layout, &tile, row0 + r, route);
+                    let position = tile.start + t;
+                    write_sum(out, table, &layout, &tile, &row, position, sum, route);
                 }
             }
         }

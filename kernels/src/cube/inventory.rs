@@ -12,6 +12,7 @@ use super::{
     DEVICE_TYPES, FloatKind, GluKind,
     attention::{AttentionConfig, attention_alone_kernel, attention_kernel},
     dequantize::{self, dequantize_kernel, narrow_kernel},
+    experts::{self, count_slots_kernel, place_slots_kernel},
     gather_rows::{self, gather_rows_kernel},
     gemm::{GemmConfig, gemm_kernel},
     gemv::{GemvConfig, Reduction, gemv_kernel},
@@ -19,6 +20,7 @@ use super::{
     part::is_plain,
     rms_norm::{RmsNormConfig, rms_norm_kernel},
     rope::{self, rope_kernel},
+    route::{LayoutLaunch, Route},
 };
 use crate::GgmlType;
 
@@ -56,6 +58,7 @@ pub fn inventory(
         }
     }
     list.narrow();
+    list.sort_slots();
     list.rms_norm();
     list.rope();
     list.glu();
@@ -95,6 +98,7 @@ impl List<'_> {
                 vector,
                 self.buffer(),
                 self.buffer(),
+                self.buffer(),
                 0,
                 1,
                 1,
@@ -131,6 +135,7 @@ impl List<'_> {
             self.buffer(),
             self.buffer(),
             self.buffer(),
+            self.buffer(),
             0,
             1,
             1,
@@ -149,38 +154,51 @@ impl List<'_> {
         for reduction in REDUCTIONS {
             for (rows, strip) in [(1, "short"), (4096, "long")] {
                 for tokens in [1, 2, 4, 8] {
-                    let config = GemvConfig::new(self.properties, ty, rows, tokens, reduction);
-                    let kernel = gemv_kernel::create_dummy_kernel(
-                        self.properties.clone(),
-                        self.target.clone(),
-                        cubes(),
-                        config.cube_dim(),
-                        vector,
-                        self.buffer(),
-                        self.buffer(),
-                        self.buffer(),
-                        0,
-                        1,
-                        1,
-                        0,
-                        1,
-                        1,
-                        1,
-                        1,
-                        1,
-                        config,
-                    );
-                    let form =
-                        format!("{tokens} tokens, {strip} strip, {reduction:?}, vector {vector}");
-                    self.push(format!("gemv/{ty}/{form}"), kernel);
+                    self.gemv_form(ty, vector, reduction, (rows, strip), tokens, Route::All);
                 }
             }
+            self.gemv_form(ty, vector, reduction, (4096, "long"), 1, Route::Slots);
+            self.gemv_form(ty, vector, reduction, (4096, "long"), 8, Route::Sorted);
         }
     }
 
+    fn gemv_form(
+        &mut self,
+        ty: GgmlType,
+        vector: usize,
+        reduction: Reduction,
+        (rows, strip): (usize, &str),
+        tokens: usize,
+        route: Route,
+    ) {
+        let config = GemvConfig::new(self.properties, ty, rows, tokens, route, reduction);
+        let kernel = gemv_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            config.cube_dim(),
+            vector,
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            layout(),
+            0,
+            1,
+            1,
+            1,
+            1,
+            config,
+        );
+        let form =
+            format!("{route:?}, {tokens} tokens, {strip} strip, {reduction:?}, vector {vector}");
+        self.push(format!("gemv/{ty}/{form}"), kernel);
+    }
+
     fn gemm(&mut self, ty: GgmlType, vector: usize) {
-        for tokens in [16, 32] {
-            let config = GemmConfig::new(self.properties, ty, tokens);
+        for (tokens, route) in [(16, Route::All), (32, Route::All), (32, Route::Sorted)] {
+            let config = GemmConfig::new(self.properties, ty, tokens, route);
             let kernel = gemm_kernel::create_dummy_kernel(
                 self.properties.clone(),
                 self.target.clone(),
@@ -190,11 +208,10 @@ impl List<'_> {
                 self.buffer(),
                 self.buffer(),
                 self.buffer(),
+                self.buffer(),
+                self.buffer(),
+                layout(),
                 0,
-                1,
-                1,
-                0,
-                1,
                 1,
                 1,
                 1,
@@ -202,10 +219,34 @@ impl List<'_> {
                 config,
             );
             self.push(
-                format!("gemm/{ty}/{tokens} tokens, vector {vector}"),
+                format!("gemm/{ty}/{route:?}, {tokens} tokens, vector {vector}"),
                 kernel,
             );
         }
+    }
+
+    fn sort_slots(&mut self) {
+        let kernel = count_slots_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(experts::UNITS),
+            self.buffer(),
+            self.buffer(),
+        );
+        self.push("count_slots".into(), kernel);
+        let kernel = place_slots_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(experts::UNITS),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            1,
+            1,
+        );
+        self.push("place_slots".into(), kernel);
     }
 
     fn rms_norm(&mut self) {
@@ -320,4 +361,8 @@ impl List<'_> {
 
 fn cubes() -> CubeCount {
     CubeCount::Static(1, 1, 1)
+}
+
+fn layout() -> LayoutLaunch {
+    LayoutLaunch::new(1, 1, 1, 0, 1, 1, 1, 0)
 }

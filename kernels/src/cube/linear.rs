@@ -2,7 +2,7 @@
 
 use cubecl::{client::Client, server::Handle};
 
-use super::{CubeError, CubeMatrix, Reduction, gemm, gemv, matrix::check_operand};
+use super::{CubeError, CubeMatrix, Reduction, gemm, gemv, matrix::check_operand, route::Product};
 
 /// Choices that [`linear`] makes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,12 +58,18 @@ pub fn linear_with(
             Reduction::Alone => usize::MAX,
             _ => gemv::MAX_ROWS,
         });
+        let product = Product {
+            x,
+            x_rows: n,
+            n,
+            out: out.clone(),
+            experts: None,
+        };
         for piece in matrix.pieces() {
-            let (x, out) = (x.clone(), out.clone());
             if n <= gemv_rows {
-                gemv::launch(client, matrix, piece, x, n, out, reduction);
+                gemv::launch(client, matrix, piece, &product, reduction);
             } else {
-                gemm::launch(client, matrix, piece, x, n, out);
+                gemm::launch(client, matrix, piece, &product);
             }
         }
     }

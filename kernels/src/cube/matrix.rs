@@ -2,7 +2,7 @@
 
 use cubecl::{bytes::Bytes, client::Client, server::Handle};
 
-use super::{CubeError, part::PartLayout};
+use super::{CubeError, codebook::Codebook, part::PartLayout};
 use crate::GgmlType;
 
 /// Kernels count bytes in 32 bits with some room to add to.
@@ -35,6 +35,7 @@ pub struct CubeMatrix {
     rows: usize,
     cols: usize,
     row_bytes: usize,
+    codebook: Codebook,
     pieces: Vec<Piece>,
 }
 
@@ -69,7 +70,7 @@ impl CubeMatrix {
         cols: usize,
         limit: u64,
     ) -> Result<Self, CubeError> {
-        let mut matrix = Self::without_pieces(ty, rows, cols)?;
+        let mut matrix = Self::without_pieces(client, ty, rows, cols)?;
         let limit = limit.min(INDEX_LIMIT);
         let alignment = client.properties().memory.alignment.max(4) as usize;
         let mut first_row = 0;
@@ -98,7 +99,7 @@ impl CubeMatrix {
         cols: usize,
         limit: u64,
     ) -> Result<Self, CubeError> {
-        let mut matrix = Self::without_pieces(ty, rows, cols)?;
+        let mut matrix = Self::without_pieces(client, ty, rows, cols)?;
         let expected = (rows as u64).saturating_mul(matrix.row_bytes as u64);
         if expected != bytes.len() as u64 {
             return Err(CubeError::BadLength {
@@ -154,7 +155,17 @@ impl CubeMatrix {
         &self.pieces
     }
 
-    fn without_pieces(ty: GgmlType, rows: usize, cols: usize) -> Result<Self, CubeError> {
+    /// What the type's codes are looked up in.
+    pub(crate) fn codebook(&self) -> &Codebook {
+        &self.codebook
+    }
+
+    fn without_pieces(
+        client: &Client,
+        ty: GgmlType,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self, CubeError> {
         PartLayout::of(ty)?;
         let row_bytes = ty
             .row_bytes(cols)
@@ -164,6 +175,7 @@ impl CubeMatrix {
             rows,
             cols,
             row_bytes,
+            codebook: Codebook::of(client, ty),
             pieces: Vec::new(),
         })
     }

@@ -9,6 +9,7 @@
 //! | blocks to `f32`, `f16` or `bf16` | [`dequantize`] |
 //! | embedding lookup | [`gather_rows`] |
 //! | `y = x . W^T` | [`linear`]: a matrix-vector kernel for up to 8 rows of `x`, a tiled one beyond |
+//! | the same for the experts each token chose | [`linear_experts`] |
 //! | norm, rotary embedding, gated unit | [`rms_norm`], [`rope`], [`glu`] |
 //! | attention over a cache | [`attention`] |
 //!
@@ -17,8 +18,10 @@
 //! attention over `f16` caches, and every one has a form for devices without plane (subgroup) operations.
 
 mod attention;
+mod codebook;
 mod dequantize;
 mod error;
+mod experts;
 mod gather_rows;
 mod gemm;
 mod gemv;
@@ -29,11 +32,13 @@ mod matrix;
 pub(crate) mod part;
 mod rms_norm;
 mod rope;
+mod route;
 pub(crate) mod words;
 
 pub use attention::{AttentionParams, AttentionShape, attention, takes_cache};
 pub use dequantize::{FloatKind, dequantize};
 pub use error::CubeError;
+pub use experts::{ExpertsShape, linear_experts, linear_experts_with};
 pub use gather_rows::gather_rows;
 pub use gemv::Reduction;
 pub use glu::{GluKind, glu};

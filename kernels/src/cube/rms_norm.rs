@@ -2,7 +2,7 @@
 
 use cubecl::{client::Client, prelude::*, server::Handle};
 
-use super::{CubeError, Reduction, gemv::spread, matrix::check_operand};
+use super::{CubeError, Reduction, matrix::check_operand, route::spread};
 
 /// Rows of at least this many values get a whole cube where the device has planes or shared memory.
 const LONG_ROW: usize = 1024;

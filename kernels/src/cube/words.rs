@@ -106,6 +106,22 @@ pub(crate) fn bits_to_bytes(bits: u32) -> u32 {
     ((bits & 0xf) * 0x0020_4081) & 0x0101_0101
 }
 
+/// Pairs of bits 0..8 of `bits`, each in the low bits of its own byte.
+#[cube]
+pub(crate) fn crumbs_to_bytes(bits: u32) -> u32 {
+    let bits = bits & 0xff;
+    let halves = (bits | (bits << 12)) & 0x000f_000f;
+    (halves | (halves << 6)) & 0x0303_0303
+}
+
+/// In each byte, `offset - magnitude` where the byte of `signs` is 1 and `offset + magnitude` where it is 0. Neither
+/// `offset + magnitude` nor twice the magnitude may exceed 255, nor the magnitude `offset`.
+#[cube]
+pub(crate) fn sign_bytes(magnitudes: u32, signs: u32, #[comptime] offset: u32) -> u32 {
+    let negative = magnitudes & (signs * 255);
+    comptime!(offset * 0x0101_0101) + magnitudes - (negative << 1)
+}
+
 /// The nearest half of `value`, ties to even, in the low 16 bits.
 #[cube]
 pub(crate) fn f32_to_half(value: f32) -> u32 {

@@ -115,11 +115,22 @@ fn set_scales(ty: GgmlType, block: &mut [u8], mut next: impl FnMut() -> f16) {
         GgmlType::Q3K => &[108],
         GgmlType::TQ1_0 => &[52],
         GgmlType::TQ2_0 => &[64],
+        GgmlType::IQ1S | GgmlType::IQ2XXS | GgmlType::IQ2XS | GgmlType::IQ2S => &[0],
+        GgmlType::IQ3XXS | GgmlType::IQ3S | GgmlType::IQ4NL | GgmlType::IQ4XS => &[0],
         GgmlType::Q8K => return block[..4].copy_from_slice(&next().to_f32().to_le_bytes()),
         // The exponent of the nearest power of two below, not so small that products are subnormal; and the upper
         // bits of the half.
         GgmlType::MXFP4 => {
             return block[0] = ((next().to_f32().to_bits() >> 23) as u8).max(32);
+        }
+        // Four nibbles, each in the high half of every second of the last eight bytes.
+        GgmlType::IQ1M => {
+            let scale = next().to_bits();
+            for k in 0..4 {
+                let byte = &mut block[49 + 2 * k];
+                *byte = *byte & 15 | (scale >> (4 * k) << 4) as u8;
+            }
+            return;
         }
         GgmlType::NVFP4 => return block[..4].fill_with(|| (next().to_bits() >> 7) as u8),
         _ => panic!("say where {ty} keeps its scales"),

@@ -1,0 +1,98 @@
+//! `IQ1_M`: 256 values in groups of eight, each a point of a codebook of 2048, 56 bytes.
+//!
+//! | bytes | field | meaning |
+//! |---|---|---|
+//! | 0..32 | `qs` | bits 0..8 of the point of group `g` |
+//! | 32..48 | `qh` | nibble `g` (low ones first): bits 8..11 of the point of group `g`, bit 3 says that its shift is negative |
+//! | 48..56 | `scales` | 4 `u16`; number `k` has the 3-bit scales `s` of sub-blocks `4 k..4 k + 4` of 16 from bit 0 up, and in bits 12..16 the bits `4 k..4 k + 4` of `d`, an `f16` |
+//!
+//! `value = d * (2 s + 1) * (t ± 1/8)` with `t` in -1, 0, 1 from the codebook. Codes are `8 t ± 1 + 9`.
+
+use super::codebook::IQ1;
+use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
+use crate::GgmlType;
+
+/// The block type `IQ1_M`.
+pub struct IQ1M;
+
+const LEN: usize = 256;
+const BYTES: usize = LEN / 8 + LEN / 16 + LEN / 32;
+const _: () = assert!(BYTES == GgmlType::IQ1M.block_bytes() && LEN == GgmlType::IQ1M.block_len());
+const _: () = assert!(LEN <= MAX_BLOCK_LEN);
+
+impl BlockType for IQ1M {
+    const TYPE: GgmlType = GgmlType::IQ1M;
+
+    #[inline(always)]
+    fn dequantize_block(block: &[u8], out: &mut [f32]) {
+        centered::dequantize::<Self>(block, out);
+    }
+}
+
+impl CodeBlock for IQ1M {
+    const CODE_BITS: u32 = 5;
+    const OFFSET: i32 = 9;
+    const SUB_LEN: usize = 16;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn unpack_block(block: &[u8], codes: &mut [u8], scales: &mut [f32], _mins: &mut [f32]) {
+        let block = head::<BYTES>(block);
+        let packed = u64::from_le_bytes(*head(&block[48..]));
+        let d = (0..4).fold(0, |d, k| d | (packed >> (16 * k + 12) & 15) << (4 * k));
+        // An eighth, because codes are eight times the values. Exact: the smallest `f16` is far from the smallest `f32`.
+        let d = read_f16(&(d as u16).to_le_bytes()) * 0.125;
+        for (j, scale) in scales[..16].iter_mut().enumerate() {
+            let s = packed >> (j / 4 * 16 + j % 4 * 3) & 7;
+            *scale = d * (2 * s + 1) as f32;
+        }
+        for (g, codes) in codes[..LEN].as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let nibble = block[32 + g / 2] >> (4 * (g % 2)) & 15;
+            let point = usize::from(block[g]) | usize::from(nibble & 7) << 8;
+            // The grid has t + 1, so this is 8 t + 8 and 0 or 2.
+            let shift = u64::from_le_bytes([2 - (nibble >> 2 & 2); 8]);
+            *codes = ((IQ1.grid[point] << 3) + shift).to_le_bytes();
+        }
+    }
+}
+
+/// Decoding on a CubeCL device.
+#[cfg(feature = "cube")]
+pub(crate) mod device {
+    use cubecl::prelude::*;
+
+    use crate::blocks::iq1_s::device::push_eight;
+    use crate::cube::{
+        part::PartCodes,
+        words::{half_to_f32, u8_at, u16_at},
+    };
+
+    /// Values `16 part + 0..16` of the block at byte `block`: a sub-block.
+    #[cube]
+    pub(crate) fn unpack_part(
+        words: &[u32],
+        codebook: &[u32],
+        block: usize,
+        part: usize,
+    ) -> PartCodes {
+        let qs = u16_at(words, block + part * 2);
+        let qh = u8_at(words, block + 32 + part);
+        let low = words[block / 4 + 12];
+        let high = words[block / 4 + 13];
+        let d = ((low >> 12) & 0x000f)
+            | ((low >> 24) & 0x00f0)
+            | ((high >> 4) & 0x0f00)
+            | ((high >> 16) & 0xf000);
+        let pair = select(part < 8, low, high);
+        let shift = u32::cast_from(part / 4 % 2) * 16 + u32::cast_from(part % 4) * 3;
+        let scale = half_to_f32(d) * f32::cast_from(((pair >> shift) & 7) * 2 + 1) * 0.125;
+        let mut codes = PartCodes::new();
+        #[unroll]
+        for h in 0..2u32 {
+            let bits = qh >> comptime!(4 * h);
+            let index = ((qs >> comptime!(8 * h)) & 0xff) | ((bits & 7) << 8);
+            push_eight(&mut codes, codebook, index, (bits >> 3) & 1, scale);
+        }
+        codes
+    }
+}
