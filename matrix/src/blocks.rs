@@ -177,6 +177,8 @@ fn random_block(ty: GgmlType, size: Size, random: &mut Random, out: &mut [u8]) {
     }
 }
 
+/// How many blocks with a maximum at an end a weight is made of, so that its rows differ.
+const BLOCKS_WITH_MAXIMUM: usize = 16;
 /// How many random blocks are searched for one with its maximum at an end.
 const CANDIDATES: usize = 4096;
 
@@ -220,14 +222,19 @@ pub fn blocks(
         Pattern::SmallestScale => Size::Smallest,
         _ => Size::Usual,
     };
-    let ends = match pattern {
-        Pattern::MaximumAtEnds => [false, true].map(|last| maximum_at(ty, last, &mut random)),
-        _ => Default::default(),
+    let ends: Vec<_> = match pattern {
+        Pattern::MaximumAtEnds => (0..BLOCKS_WITH_MAXIMUM)
+            .map(|i| maximum_at(ty, i % 2 == 1, &mut random))
+            .collect(),
+        _ => Vec::new(),
     };
     let per_row = cols / ty.block_len();
     for (i, block) in out.chunks_exact_mut(ty.block_bytes()).enumerate() {
         match pattern {
-            Pattern::MaximumAtEnds => block.copy_from_slice(&ends[i % 2]),
+            Pattern::MaximumAtEnds => {
+                let pick = 2 * random.below(ends.len() / 2) + i % 2;
+                block.copy_from_slice(&ends[pick]);
+            }
             Pattern::ZeroBlocks if i % 3 == 2 || i / per_row == 1 => {}
             _ => random_block(ty, size, &mut random, block),
         }

@@ -38,8 +38,8 @@ impl fmt::Display for Tolerance {
 }
 
 const SUM: &str = "f32 sums of some hundred products in another order";
-const EIGHT_BITS: &str =
-    "8-bit activations: steps of 1/127 of a block's largest value, NMSE 3e-5 on even noise";
+const EIGHT_BITS: &str = "8-bit activations: steps of 1/127 of a block's largest value, NMSE 3e-5 on even noise; \
+     some shapes have a single output, which scatters; ggml's own bound";
 
 /// The longest name that starts the operation's name counts.
 const TABLE: &[Tolerance] = &[
@@ -51,13 +51,13 @@ const TABLE: &[Tolerance] = &[
     ),
     row("gather_rows", 0.0, 0.0, "decoding only"),
     row("linear_exact", 2e-6, 1e-12, SUM),
-    row("linear_fast", 3e-2, 1e-4, EIGHT_BITS),
+    row("linear_fast", 3e-2, 5e-4, EIGHT_BITS),
     row("linear_pair_exact", 2e-6, 1e-12, SUM),
-    row("linear_pair_fast", 3e-2, 1e-4, EIGHT_BITS),
+    row("linear_pair_fast", 3e-2, 5e-4, EIGHT_BITS),
     row("linear_triple_exact", 2e-6, 1e-12, SUM),
-    row("linear_triple_fast", 3e-2, 1e-4, EIGHT_BITS),
+    row("linear_triple_fast", 3e-2, 5e-4, EIGHT_BITS),
     row("linear_experts_exact", 2e-6, 1e-12, SUM),
-    row("linear_experts_fast", 3e-2, 1e-4, EIGHT_BITS),
+    row("linear_experts_fast", 3e-2, 5e-4, EIGHT_BITS),
     row(
         "linear_f16",
         1e-3,
