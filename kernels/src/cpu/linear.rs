@@ -208,7 +208,7 @@ impl TypeVisitor for PickOps {
             sums,
         };
         Ops {
-            float: float::rows::<T>,
+            float: float::code_rows::<T>,
             code: Some(code),
         }
     }

@@ -75,29 +75,23 @@ macro_rules! cpu_types {
             }
         }
     };
-    (float: $($float:ident),*; code: $($code:ident),*; unpacked: $($unpacked:ident),*;) => {
+    (float: $($float:ident),*; code: $($code:ident),*;) => {
         /// Calls the visitor with the Rust type of `ty`.
         pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
             match ty {
                 $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
                 $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
-                $(GgmlType::$unpacked => Ok(visitor.code::<blocks::$unpacked>()),)*
                 _ => Err(CpuError::UnsupportedType { ty, operation }),
             }
         }
 
         $(cpu_types!(decode $code);)*
-        $(cpu_types!(decode $unpacked);)*
-        $(impl CpuCode for blocks::$unpacked {})*
     };
 }
 
-// `code` types have a file in `gemv/`, `unpacked` ones do without.
 cpu_types! {
     float: F32, F16, BF16, F64, I8, I16, I32, I64;
-    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
-    unpacked: Q4_1, Q5_1,
-        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+    code: Q1_0, Q2_0, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
         IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 

@@ -121,10 +121,11 @@ impl Level for Avx512 {
     ) {
         // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
         unsafe {
-            if tokens > 4 {
-                tile::<T, 8>(panel, group, out);
-            } else {
-                tile::<T, 4>(panel, group, out);
+            match (T::SUB_LEN, T::HAS_MIN) {
+                (16, false) => tiles::<16, false>(panel, group, tokens, out),
+                (16, true) => tiles::<16, true>(panel, group, tokens, out),
+                (_, false) => tiles::<32, false>(panel, group, tokens, out),
+                (_, true) => tiles::<32, true>(panel, group, tokens, out),
             }
         }
     }
@@ -159,6 +160,28 @@ impl Level for Avx512 {
     }
 }
 
+/// One function for all types of these sub-blocks.
+///
+/// # Safety
+/// As [`Level::code_tile`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline(never)]
+unsafe fn tiles<const SUB_LEN: usize, const HAS_MIN: bool>(
+    panel: CodePanel<'_>,
+    group: TokenGroup<'_>,
+    tokens: usize,
+    out: &mut TileOut,
+) {
+    // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
+    unsafe {
+        if tokens > 4 {
+            tile::<SUB_LEN, HAS_MIN, 8>(panel, group, out);
+        } else {
+            tile::<SUB_LEN, HAS_MIN, 4>(panel, group, out);
+        }
+    }
+}
+
 /// The product of one panel with the first `N` rows of a group.
 ///
 /// Per 16 or 32 columns the integer sums of a row and token start from what the offset of the codes contributes, and
@@ -167,13 +190,13 @@ impl Level for Avx512 {
 /// # Safety
 /// As [`Level::code_tile`].
 #[inline(always)]
-unsafe fn tile<T: CpuCode, const N: usize>(
+unsafe fn tile<const SUB_LEN: usize, const HAS_MIN: bool, const N: usize>(
     panel: CodePanel<'_>,
     group: TokenGroup<'_>,
     out: &mut TileOut,
 ) {
     const ROWS: usize = Avx512::ROWS;
-    let subs = 32 / T::SUB_LEN;
+    let subs = 32 / SUB_LEN;
     let blocks = group.scales.len() / GROUP;
     debug_assert_eq!(panel.codes.len(), blocks * 32 * ROWS);
     debug_assert_eq!(panel.scales.len(), blocks * subs * ROWS);
@@ -195,16 +218,16 @@ unsafe fn tile<T: CpuCode, const N: usize>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm512_setzero_si512(); N];
-                if !T::HAS_MIN {
+                if !HAS_MIN {
                     for t in 0..N {
                         dots[t] = _mm512_set1_epi32(*sums.add(t) as i32);
                     }
                 }
-                for step in 0..T::SUB_LEN / 4 {
+                for step in 0..SUB_LEN / 4 {
                     let weights = _mm512_loadu_si512(codes.cast());
                     codes = codes.add(4 * ROWS);
                     for t in 0..N {
-                        let four = x.add(t * 32 + sub * T::SUB_LEN + step * 4).cast::<i32>();
+                        let four = x.add(t * 32 + sub * SUB_LEN + step * 4).cast::<i32>();
                         dots[t] = _mm512_dpbusd_epi32(
                             dots[t],
                             weights,
@@ -218,7 +241,7 @@ unsafe fn tile<T: CpuCode, const N: usize>(
                     let scale = _mm512_mul_ps(row_scales, _mm512_set1_ps(*x_scales.add(t)));
                     total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), scale, total[t]);
                 }
-                if T::HAS_MIN {
+                if HAS_MIN {
                     let row_mins = _mm512_loadu_ps(mins);
                     mins = mins.add(ROWS);
                     for t in 0..N {
