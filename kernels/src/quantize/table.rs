@@ -34,6 +34,7 @@ fn nearest(x: f32) -> f32 {
 
 /// The indices of the nearest values to `x * inverse`, as stored: value `i` in the low nibble of byte `i`, value
 /// `i + 16` in its high nibble.
+#[inline(always)]
 pub(crate) fn round(x: &[f32; LEN], inverse: f32) -> [u8; LEN / 2] {
     let index = |x: f32| {
         let mut index = 0;
@@ -47,6 +48,7 @@ pub(crate) fn round(x: &[f32; LEN], inverse: f32) -> [u8; LEN / 2] {
 
 /// The scale of least weighted square error among those tried, the sign of the largest value's opposite; zero if all
 /// values are.
+#[inline(always)]
 pub(crate) fn fit(x: &[f32; LEN], weights: &[f32; LEN]) -> f32 {
     let largest = largest(x);
     if largest.abs() < NOTHING {
@@ -83,6 +85,7 @@ pub(crate) fn fit(x: &[f32; LEN], weights: &[f32; LEN]) -> f32 {
 }
 
 /// The weights of values: their squares, or importance times their magnitude, which `variance` keeps above zero.
+#[inline(always)]
 pub(crate) fn weights(x: &[f32; LEN], importance: Option<&[f32]>, variance: f32) -> [f32; LEN] {
     match importance {
         Some(importance) => weigh(importance, x, variance),

@@ -13,6 +13,7 @@ pub(crate) const UP: [f32; 3] = [-0.875, 0.125, 1.125];
 pub(crate) const DOWN: [f32; 3] = [-1.125, -0.125, 0.875];
 
 /// What 0, 1 and 2 of the codebook stand for.
+#[inline(always)]
 pub(crate) fn levels(down: bool) -> &'static [f32; 3] {
     if down { &DOWN } else { &UP }
 }
@@ -57,6 +58,7 @@ impl Cuts {
 }
 
 /// Indices of the values in rising order, equal ones in order.
+#[inline(always)]
 fn rising<const LEN: usize>(x: &[f32; LEN]) -> [u8; LEN] {
     // Bits of a float rise with its magnitude; turned over for negative ones. The index makes every key unique.
     let mut keys: [u64; LEN] = std::array::from_fn(|i| {
@@ -73,6 +75,7 @@ fn rising<const LEN: usize>(x: &[f32; LEN]) -> [u8; LEN] {
 }
 
 /// Searches a sub-block with one shift. `None` if no magnitude is above `least`.
+#[inline(always)]
 pub(crate) fn fit_one_shift(x: &[f32; 32], weights: &[f32; 32], least: f32) -> Option<SubBlock> {
     const LEN: usize = 32;
     let max = largest_magnitude(x);
@@ -120,6 +123,7 @@ pub(crate) fn fit_one_shift(x: &[f32; 32], weights: &[f32; 32], least: f32) -> O
 }
 
 /// Searches a sub-block whose halves have a shift each. `None` if no magnitude is above `least`.
+#[inline(always)]
 pub(crate) fn fit_two_shifts(x: &[f32; 16], weights: &[f32; 16], least: f32) -> Option<SubBlock> {
     const LEN: usize = 16;
     let max = largest_magnitude(x);
@@ -168,6 +172,7 @@ pub(crate) fn fit_two_shifts(x: &[f32; 16], weights: &[f32; 16], least: f32) -> 
 }
 
 /// Moves the groups of an assignment into the codebook and fits the scale to them.
+#[inline(always)]
 fn settle<const LEN: usize>(
     x: &[f32; LEN],
     weights: &[f32; LEN],
