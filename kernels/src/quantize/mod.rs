@@ -2,13 +2,13 @@
 //!
 //! - [`quantize`] is the way in; it checks its arguments and shares rows among threads.
 //! - [`QuantizeBlock`] is what a type implements, in its file under [`blocks`].
-//! - The searches that several types share: [`affine`] (scale and minimum), [`symmetric`] (signed scale),
-//!   [`positive`] (scales of scales), [`table`] (16 values), [`lattice`] and [`ternary`] (codebooks of vectors, whose
-//!   [`neighbours`] are tried); [`rounding`] and [`weights`] serve them.
+//! - The searches that several types share: `affine.rs` (scale and minimum), `symmetric.rs` (signed scale),
+//!   `positive.rs` (scales of scales), `table.rs` (16 values), `lattice.rs` and `ternary.rs` (codebooks of vectors, whose
+//!   `neighbours.rs` are tried); `rounding.rs` and `weights.rs` serve them.
 //!
 //! Equal bytes need equal rounding: every sum here is in `f32`, in the order of the values, and no product is fused
-//! with a sum. Where ggml's result is not defined by C, because a number does not fit the integer it is converted
-//! to, this code saturates; that takes a block whose largest magnitude is subnormal.
+//! with a sum. Where C does not define ggml's result, because a number does not fit the integer it is converted to,
+//! this code saturates; only blocks whose largest magnitude is about the least normal `f32` get there.
 //!
 //! The algorithms are those of ggml (`ggml-quants.c`).
 
@@ -70,6 +70,15 @@ macro_rules! writable_types {
                     quantize_row::<blocks::$ty>,
                 )),)*
                 _ => None,
+            }
+        }
+
+        /// The code of the type, compiled for every CPU.
+        #[cfg(test)]
+        fn portable(ty: GgmlType) -> RowQuantizer {
+            match ty {
+                $(GgmlType::$ty => <blocks::$ty as QuantizeBlock>::quantize_row,)*
+                _ => panic!("{ty} is not writable"),
             }
         }
     };
