@@ -92,3 +92,29 @@ pub(crate) fn weights(x: &[f32; LEN], importance: Option<&[f32]>, variance: f32)
         None => x.map(|x| x * x),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_round_to_the_nearest_and_halves_up() {
+        for n in -1400..=1400 {
+            let x = n as f32 / 10.0;
+            let distance = |i: &usize| (x - f32::from(IQ4[*i])).abs();
+            let index = (0..16)
+                .rev()
+                .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+                .unwrap();
+            assert_eq!(nearest(x), f32::from(IQ4[index]), "{x}");
+            assert_eq!(round(&[x; LEN], 1.0), [index as u8 * 17; LEN / 2], "{x}");
+        }
+    }
+
+    #[test]
+    fn multiples_of_the_table_are_found() {
+        let x: [f32; LEN] = std::array::from_fn(|i| -0.25 * f32::from(IQ4[i % 16]));
+        assert_eq!(fit(&x, &weights(&x, None, 0.0)), -0.25);
+        assert_eq!(fit(&[0.0; LEN], &[1.0; LEN]), 0.0);
+    }
+}

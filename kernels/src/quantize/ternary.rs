@@ -248,3 +248,28 @@ pub(crate) fn add_products(
         *q2 += weights[i] * q * q;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_that_of_a_stable_sort() {
+        let x = [0.0, -1.0, 2.0, -0.0, -1.0, 1e-40, -3e38, 2.0];
+        assert_eq!(rising(&x), [6, 1, 4, 0, 3, 5, 2, 7]);
+    }
+
+    #[test]
+    fn shifted_values_of_a_point_are_found() {
+        let book = neighbours::iq1();
+        let x: [f32; 16] = std::array::from_fn(|i| {
+            let coordinates = book.coordinates(if i < 8 { 900 } else { 901 });
+            3.0 * levels(i >= 8)[usize::from(coordinates[i % 8])]
+        });
+        let sub = fit_two_shifts(&x, &[1.0; 16], 1e-7).unwrap();
+        assert_eq!(sub.points, [900, 901, 0, 0]);
+        assert_eq!(sub.down, [false, true]);
+        assert!((sub.scale - 3.0).abs() < 1e-5);
+        assert!(fit_one_shift(&[0.0; 32], &[1.0; 32], 1e-12).is_none());
+    }
+}
