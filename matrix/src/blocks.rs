@@ -3,6 +3,7 @@
 use std::fmt;
 
 use burn_gguf::GgmlType;
+use burn_gguf_kernels::quantize::{self, Importance};
 use half::{bf16, f16};
 
 use crate::oracle;
@@ -242,14 +243,17 @@ pub fn blocks(
     Some(out)
 }
 
-/// Only plain f32 until the quantizers are here.
-fn quantized(ty: GgmlType, values: &[f32], _cols: usize, mut out: Vec<u8>) -> Option<Vec<u8>> {
-    if ty != GgmlType::F32 {
+fn quantized(ty: GgmlType, values: &[f32], cols: usize, mut out: Vec<u8>) -> Option<Vec<u8>> {
+    if !quantize::is_writable(ty) {
         return None;
     }
-    for (out, value) in out.chunks_exact_mut(4).zip(values) {
-        out.copy_from_slice(&value.to_le_bytes());
-    }
+    let uniform = vec![1.0; cols];
+    let importance = match quantize::importance(ty) {
+        Some(Importance::Required) => Some(&uniform[..]),
+        _ => None,
+    };
+    quantize::quantize(ty, values, cols, importance, &mut out)
+        .expect("finite rows of whole blocks");
     Some(out)
 }
 

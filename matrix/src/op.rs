@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     LinearPair(Arithmetic),
     LinearTriple(Arithmetic),
     LinearF16Input,
+    LinearExperts(Arithmetic),
     SwitchOver(Arithmetic),
     Layer(Layer),
 }
@@ -94,6 +95,16 @@ pub static OPS: &[Op] = &[
         "linear_triple",
         "linear_triple_fast",
         Kind::LinearTriple(Fast),
+    ),
+    op(
+        "linear_experts",
+        "linear_experts_exact",
+        Kind::LinearExperts(Exact),
+    ),
+    op(
+        "linear_experts",
+        "linear_experts_fast",
+        Kind::LinearExperts(Fast),
     ),
     op("switch_over", "switch_over_exact", Kind::SwitchOver(Exact)),
     op("switch_over", "switch_over_fast", Kind::SwitchOver(Fast)),

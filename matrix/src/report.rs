@@ -169,9 +169,11 @@ impl Report {
         types
     }
 
-    /// The rows as a JSON array of objects.
+    /// The rows as a JSON array of objects, one a line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(&self.rows).expect("rows are plain data")
+        let row = |row| serde_json::to_string(row).expect("a row is plain data");
+        let rows: Vec<_> = self.rows.iter().map(row).collect();
+        format!("[\n{}\n]\n", rows.join(",\n"))
     }
 
     /// Says what failed, how much was computed and which devices ran.

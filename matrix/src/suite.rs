@@ -71,6 +71,7 @@ impl Suite {
                     Kind::LinearPair(arithmetic) => weights.linear_pair(arithmetic, cell),
                     Kind::LinearTriple(arithmetic) => weights.linear_triple(arithmetic, cell),
                     Kind::LinearF16Input => weights.linear_f16_input(cell),
+                    Kind::LinearExperts(arithmetic) => weights.linear_experts(arithmetic, cell),
                     Kind::SwitchOver(arithmetic) => weights.switch_over(arithmetic, cell),
                     Kind::Layer(_) => {}
                 });

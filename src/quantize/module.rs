@@ -92,8 +92,10 @@ pub fn quantize_module<D: Module, P: Module>(
         let missing = result.missing.into_iter().map(|(path, _)| path).collect();
         return Err(QuantizeModuleError::Missing(missing));
     }
-    if !result.unused.is_empty() {
-        return Err(QuantizeModuleError::Unused(result.unused));
+    let mut unused = result.unused;
+    if !unused.is_empty() {
+        unused.sort();
+        return Err(QuantizeModuleError::Unused(unused));
     }
     Ok((packed, report))
 }
@@ -108,7 +110,8 @@ struct DenseSource<'a> {
 impl PackedSource for DenseSource<'_> {
     fn read(&mut self, path: &str, device: &Device) -> Option<Result<(GgmlTensor, usize), String>> {
         let weight = self.weights.remove(path)?;
-        Some(self.quantize(path, &weight, device))
+        let result = self.quantize(path, &weight, device);
+        Some(result.map_err(|e| format!("{path}: {e}")))
     }
 }
 
@@ -193,11 +196,16 @@ pub(crate) fn quantize_rows(
     };
     let row_bytes = filled / ggml_type.block_len() * ggml_type.block_bytes();
     let mut blocks = vec![0; rows * row_bytes];
-    quantize::quantize(ggml_type, source, filled, importance.as_deref(), &mut blocks)?;
+    quantize::quantize(
+        ggml_type,
+        source,
+        filled,
+        importance.as_deref(),
+        &mut blocks,
+    )?;
     let mut decoded = vec![0.0; source.len()];
-    cpu::dequantize(ggml_type, &blocks, &mut decoded).map_err(|_| QuantizeError::NotWritable {
-        ty: ggml_type,
-    })?;
+    cpu::dequantize(ggml_type, &blocks, &mut decoded)
+        .map_err(|_| QuantizeError::NotWritable { ty: ggml_type })?;
     let squares = source
         .iter()
         .zip(&decoded)

@@ -1,7 +1,7 @@
 //! Matrix products in `f32`: types of plain numbers always, every other type under `Arithmetic::Exact`.
 //!
 //! For many activation rows, 16 weight rows are decoded 256 columns at a time into a panel that the first-level cache
-//! holds, and used for all of them. For few, each row is decoded piece by piece on the stack.
+//! holds, and used for all of them. For few, each row is widened in registers, or decoded piece by piece on the stack.
 
 use super::dequantize::{Decoder, decode};
 use super::isa::Isa;
@@ -31,6 +31,16 @@ trait Decode: Copy + Sync {
     /// # Safety
     /// The CPU must have the features of `L`.
     unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]);
+    /// Dot products of `len` values with rows as long, for types that widen in registers.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`, and the slices be that long.
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> Option<[f32; N]>;
 }
 
 /// Plain numbers: decoded inline, since little else is done.
@@ -57,6 +67,16 @@ impl<T: CpuType> Decode for Inline<T> {
         // SAFETY: the caller's promise is the callee's.
         unsafe { T::decode::<L>(bytes, out) }
     }
+    #[inline(always)]
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> Option<[f32; N]> {
+        // SAFETY: the caller's promises are the callee's.
+        T::WIDENS.then(|| unsafe { L::float_dot::<T, N>(row, x, len) })
+    }
 }
 
 /// Every other type: decoded by a call for [`DEPTH`] values, so that they share one multiplication.
@@ -79,6 +99,15 @@ impl Decode for ByCall {
     #[inline(always)]
     unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]) {
         (self.decoder)(self.isa, bytes, out);
+    }
+    #[inline(always)]
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        _: &[u8],
+        _: &[*const f32; N],
+        _: usize,
+    ) -> Option<[f32; N]> {
+        None
     }
 }
 
@@ -150,6 +179,17 @@ impl<D: Decode> Multiply<'_, D> {
         let mut decoded = [0.0; DEPTH];
         for row in 0..self.task.rows.len() {
             let bytes = self.task.row(row);
+            let x: [*const f32; N] =
+                std::array::from_fn(|t| self.x[self.task.input(t) * cols..][..cols].as_ptr());
+            // SAFETY: row and inputs have `cols` values; a task's rows of the output are its own.
+            if let Some(dots) = unsafe { self.decode.dot::<L, N>(bytes, &x, cols) } {
+                for (token, dot) in dots.into_iter().enumerate() {
+                    // SAFETY: as above.
+                    let out = unsafe { self.task.out(token, row, 1) };
+                    out[0] = dot;
+                }
+                continue;
+            }
             let mut lanes = [[0.0; LANES]; N];
             let mut rest = [0.0; N];
             for start in (0..cols).step_by(DEPTH) {

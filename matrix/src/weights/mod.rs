@@ -1,6 +1,7 @@
 //! Operations on block-quantized weights: shapes, inputs and the parts that all operations share.
 
 mod decode;
+mod experts;
 mod linear;
 mod several;
 

@@ -60,6 +60,8 @@ mod q8_0;
 mod tq1_0;
 
 pub(super) use super::input::RowInput;
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::sum_avx2;
 
 use super::input::{RowBuffers, SCALE_LEN};
 use super::level::{Kernel, Level};

@@ -9,7 +9,7 @@ use core::arch::x86_64::*;
 /// # Safety
 /// Needs AVX.
 #[inline(always)]
-pub(super) unsafe fn sum_avx2(v: __m256) -> f32 {
+pub(in crate::cpu) unsafe fn sum_avx2(v: __m256) -> f32 {
     // SAFETY: the caller's.
     unsafe {
         let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));

@@ -6,10 +6,9 @@
 
 #![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
-use crate::blocks::read_f16;
-use crate::cpu::gemv::RowInput;
-use crate::cpu::types::CpuCode;
+use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
+use crate::cpu::gemv::{RowInput, sum_avx2};
+use crate::cpu::types::{CpuCode, CpuType};
 use core::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
@@ -41,21 +40,59 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
-        debug_assert!(bytes.len() >= 2 * out.len());
+    unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]) {
+        debug_assert!(bytes.len() >= T::BYTES * out.len());
         let (whole, rest) = out.split_at_mut(out.len() / 8 * 8);
-        for (out, bytes) in whole.chunks_exact_mut(8).zip(bytes.chunks_exact(16)) {
-            // SAFETY: both chunks have the 8 values; neither access needs alignment.
+        for (i, out) in whole.chunks_exact_mut(8).enumerate() {
+            // SAFETY: there are bytes for all values.
             unsafe {
-                let half = _mm_loadu_si128(bytes.as_ptr().cast());
-                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(half));
+                let values = T::widen_avx2(bytes.as_ptr().add(8 * i * T::BYTES));
+                _mm256_storeu_ps(out.as_mut_ptr(), values);
             }
         }
-        for (out, bytes) in rest
-            .iter_mut()
-            .zip(bytes[2 * whole.len()..].chunks_exact(2))
-        {
-            *out = read_f16(bytes);
+        let bytes = bytes[T::BYTES * whole.len()..].chunks_exact(T::BYTES);
+        for (out, bytes) in rest.iter_mut().zip(bytes) {
+            T::dequantize_block(bytes, std::slice::from_mut(out));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn float_dot<T: CpuType, const N: usize>(
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> [f32; N] {
+        // Registers of a step: enough chains of sums to hide the latency of adding.
+        const STEP: usize = 4;
+        let whole = len / 8 * 8;
+        // SAFETY: the caller says that row and inputs are `len` long.
+        unsafe {
+            let mut total = [[_mm256_setzero_ps(); STEP]; N];
+            let mut add = |k: usize, chain: usize| {
+                let values = T::widen_avx2(row.as_ptr().add(k * T::BYTES));
+                for t in 0..N {
+                    let x = _mm256_loadu_ps(x[t].add(k));
+                    total[t][chain] = _mm256_fmadd_ps(values, x, total[t][chain]);
+                }
+            };
+            let steps = len / (STEP * 8) * (STEP * 8);
+            for k in (0..steps).step_by(STEP * 8) {
+                add(k, 0);
+                add(k + 8, 1);
+                add(k + 16, 2);
+                add(k + 24, 3);
+            }
+            for k in (steps..whole).step_by(8) {
+                add(k, 0);
+            }
+            let mut out = [0.0; N];
+            for t in 0..N {
+                let [a, b, c, d] = total[t];
+                let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+                out[t] = sum_avx2(sum);
+            }
+            float_rest::<T, N>(row, x, whole..len, &mut out);
+            out
         }
     }
 
