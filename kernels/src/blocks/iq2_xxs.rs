@@ -85,11 +85,12 @@ impl QuantizeBlock for IQ2XXS {
             let all = block[2..].as_chunks_mut::<8>().0.iter_mut();
             for ((qs, sub), step) in all.zip(&subs).zip(steps) {
                 let mut packed = u32::from(step) << 28;
-                for group in 0..4 {
-                    qs[group] = sub.points[group] as u8;
+                let (points, rest) = qs.split_at_mut(4);
+                for (group, point) in points.iter_mut().enumerate() {
+                    *point = sub.points[group] as u8;
                     packed |= u32::from(sub.signs_of(group) & 127) << (7 * group);
                 }
-                qs[4..].copy_from_slice(&packed.to_le_bytes());
+                rest.copy_from_slice(&packed.to_le_bytes());
             }
         }
     }

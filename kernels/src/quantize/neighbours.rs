@@ -4,7 +4,7 @@
 //! tried: all of those at the smallest distances from it, nearer ones first and, at one distance, in the book's order.
 //! That order decides between candidates of equal error.
 
-use crate::blocks::codebook::{self, Codebook};
+use crate::blocks::codebook;
 use std::sync::OnceLock;
 
 /// A codebook with the members to try for every point: `DIMS` coordinates of `0..LEVELS` each.
