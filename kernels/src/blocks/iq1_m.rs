@@ -70,6 +70,7 @@ const LEAST: f32 = 1e-7;
 impl QuantizeBlock for IQ1M {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);
@@ -97,6 +98,7 @@ impl QuantizeBlock for IQ1M {
 }
 
 /// Writes shifts and scales; the common scale is fitted once more to the rounded ones.
+#[inline(always)]
 fn write_scales(
     x: &[[f32; 16]],
     weights: &[[f32; 16]; 16],

@@ -85,6 +85,7 @@ const LEAST: f32 = 1e-12;
 impl QuantizeBlock for IQ1S {
     const IMPORTANCE: Importance = Importance::Required;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             let importance = importance.expect("importance, which is required");

@@ -72,6 +72,7 @@ const SCALE_CORRECTION: f32 = 0.9875;
 impl QuantizeBlock for IQ2S {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);

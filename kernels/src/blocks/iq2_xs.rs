@@ -81,6 +81,7 @@ const SEARCH: LatticeSearch<8, 3> = LatticeSearch {
 impl QuantizeBlock for IQ2XS {
     const IMPORTANCE: Importance = Importance::Required;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);

@@ -73,6 +73,7 @@ const SEARCH: LatticeSearch<8, 3> = LatticeSearch {
 impl QuantizeBlock for IQ2XXS {
     const IMPORTANCE: Importance = Importance::Required;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);
@@ -84,11 +85,12 @@ impl QuantizeBlock for IQ2XXS {
             let all = block[2..].as_chunks_mut::<8>().0.iter_mut();
             for ((qs, sub), step) in all.zip(&subs).zip(steps) {
                 let mut packed = u32::from(step) << 28;
-                for group in 0..4 {
-                    qs[group] = sub.points[group] as u8;
+                let (points, rest) = qs.split_at_mut(4);
+                for (group, point) in points.iter_mut().enumerate() {
+                    *point = sub.points[group] as u8;
                     packed |= u32::from(sub.signs_of(group) & 127) << (7 * group);
                 }
-                qs[4..].copy_from_slice(&packed.to_le_bytes());
+                rest.copy_from_slice(&packed.to_le_bytes());
             }
         }
     }

@@ -85,6 +85,7 @@ impl QuantizeBlock for IQ3S {
 
     /// As ggml, but for a sub-block of zeros before others in a block: ggml then stores the points and signs of the
     /// others one place too early, where its decoder does not look for them.
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);

@@ -75,6 +75,7 @@ const SCALE_CORRECTION: f32 = 1.0125;
 impl QuantizeBlock for IQ3XXS {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             block.fill(0);

@@ -58,6 +58,7 @@ impl CodeBlock for IQ4XS {
 impl QuantizeBlock for IQ4XS {
     const IMPORTANCE: Importance = Importance::Optional;
 
+    #[inline(always)]
     fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
         for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
             let variance = 2.0 * mean_square(x);

@@ -78,6 +78,7 @@ impl<const DIMS: usize, const LEVELS: usize> LatticeSearch<DIMS, LEVELS> {
     ///
     /// # Panics
     /// If importance is required and absent.
+    #[inline(always)]
     pub(crate) fn sub_blocks<const SUBS: usize, const SUB_LEN: usize>(
         &self,
         x: &[f32],
@@ -100,6 +101,7 @@ impl<const DIMS: usize, const LEVELS: usize> LatticeSearch<DIMS, LEVELS> {
         subs
     }
 
+    #[inline(always)]
     fn sub_block<const SUB_LEN: usize>(
         &self,
         book: &SearchBook<DIMS, LEVELS>,

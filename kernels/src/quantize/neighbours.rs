@@ -155,3 +155,57 @@ search_books! {
     iq3_xxs: IQ3_XXS, 4, 8, 2;
     iq3_s: IQ3_S, 4, 8, 3;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every point of a book and around it against sorting by distance and index.
+    fn check<const DIMS: usize, const LEVELS: usize>(
+        book: &SearchBook<DIMS, LEVELS>,
+        distances: usize,
+    ) {
+        let members: Vec<[u8; DIMS]> = (0..book.points.len() as u16)
+            .map(|index| book.coordinates(index))
+            .collect();
+        for n in (0..LEVELS.pow(DIMS as u32)).step_by(7) {
+            let at: [u8; DIMS] = std::array::from_fn(|i| (n / LEVELS.pow(i as u32) % LEVELS) as u8);
+            let mut sorted: Vec<(u32, u16)> = (0u16..)
+                .zip(&members)
+                .map(|(index, member)| {
+                    let squares = at.iter().zip(member).map(|(a, b)| a.abs_diff(*b).pow(2));
+                    (squares.map(u32::from).sum(), index)
+                })
+                .collect();
+            sorted.sort();
+            match book.find(&at) {
+                Found::Member(index) => assert_eq!(sorted[0], (0, index)),
+                Found::Candidates(candidates) => {
+                    let mut kept: Vec<u32> = sorted.iter().map(|(distance, _)| *distance).collect();
+                    kept.dedup();
+                    kept.truncate(distances);
+                    assert!(kept[0] > 0);
+                    sorted.retain(|(distance, _)| kept.contains(distance));
+                    assert!(sorted.iter().map(|(_, index)| index).eq(candidates));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn candidates_are_the_nearest_members_in_order() {
+        check(iq1(), 3);
+        check(iq2_s(), 1);
+        check(iq2_xs(), 2);
+        check(iq2_xxs(), 2);
+        check(iq3_xxs(), 2);
+        check(iq3_s(), 3);
+    }
+
+    #[test]
+    fn the_first_of_equal_errors_is_the_best() {
+        let book = iq2_s();
+        assert_eq!(book.best(&[7, 3, 9], &[[1.0; 3]; 8]), 7);
+        assert_eq!(book.best(&[7, 3, 9], &[[f32::NAN; 3]; 8]), 7);
+    }
+}

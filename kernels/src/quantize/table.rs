@@ -34,6 +34,7 @@ fn nearest(x: f32) -> f32 {
 
 /// The indices of the nearest values to `x * inverse`, as stored: value `i` in the low nibble of byte `i`, value
 /// `i + 16` in its high nibble.
+#[inline(always)]
 pub(crate) fn round(x: &[f32; LEN], inverse: f32) -> [u8; LEN / 2] {
     let index = |x: f32| {
         let mut index = 0;
@@ -47,6 +48,7 @@ pub(crate) fn round(x: &[f32; LEN], inverse: f32) -> [u8; LEN / 2] {
 
 /// The scale of least weighted square error among those tried, the sign of the largest value's opposite; zero if all
 /// values are.
+#[inline(always)]
 pub(crate) fn fit(x: &[f32; LEN], weights: &[f32; LEN]) -> f32 {
     let largest = largest(x);
     if largest.abs() < NOTHING {
@@ -83,9 +85,36 @@ pub(crate) fn fit(x: &[f32; LEN], weights: &[f32; LEN]) -> f32 {
 }
 
 /// The weights of values: their squares, or importance times their magnitude, which `variance` keeps above zero.
+#[inline(always)]
 pub(crate) fn weights(x: &[f32; LEN], importance: Option<&[f32]>, variance: f32) -> [f32; LEN] {
     match importance {
         Some(importance) => weigh(importance, x, variance),
         None => x.map(|x| x * x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_round_to_the_nearest_and_halves_up() {
+        for n in -1400..=1400 {
+            let x = n as f32 / 10.0;
+            let distance = |i: &usize| (x - f32::from(IQ4[*i])).abs();
+            let index = (0..16)
+                .rev()
+                .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+                .unwrap();
+            assert_eq!(nearest(x), f32::from(IQ4[index]), "{x}");
+            assert_eq!(round(&[x; LEN], 1.0), [index as u8 * 17; LEN / 2], "{x}");
+        }
+    }
+
+    #[test]
+    fn multiples_of_the_table_are_found() {
+        let x: [f32; LEN] = std::array::from_fn(|i| -0.25 * f32::from(IQ4[i % 16]));
+        assert_eq!(fit(&x, &weights(&x, None, 0.0)), -0.25);
+        assert_eq!(fit(&[0.0; LEN], &[1.0; LEN]), 0.0);
     }
 }

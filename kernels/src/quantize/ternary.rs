@@ -13,6 +13,7 @@ pub(crate) const UP: [f32; 3] = [-0.875, 0.125, 1.125];
 pub(crate) const DOWN: [f32; 3] = [-1.125, -0.125, 0.875];
 
 /// What 0, 1 and 2 of the codebook stand for.
+#[inline(always)]
 pub(crate) fn levels(down: bool) -> &'static [f32; 3] {
     if down { &DOWN } else { &UP }
 }
@@ -57,6 +58,7 @@ impl Cuts {
 }
 
 /// Indices of the values in rising order, equal ones in order.
+#[inline(always)]
 fn rising<const LEN: usize>(x: &[f32; LEN]) -> [u8; LEN] {
     // Bits of a float rise with its magnitude; turned over for negative ones. The index makes every key unique.
     let mut keys: [u64; LEN] = std::array::from_fn(|i| {
@@ -73,6 +75,7 @@ fn rising<const LEN: usize>(x: &[f32; LEN]) -> [u8; LEN] {
 }
 
 /// Searches a sub-block with one shift. `None` if no magnitude is above `least`.
+#[inline(always)]
 pub(crate) fn fit_one_shift(x: &[f32; 32], weights: &[f32; 32], least: f32) -> Option<SubBlock> {
     const LEN: usize = 32;
     let max = largest_magnitude(x);
@@ -120,6 +123,7 @@ pub(crate) fn fit_one_shift(x: &[f32; 32], weights: &[f32; 32], least: f32) -> O
 }
 
 /// Searches a sub-block whose halves have a shift each. `None` if no magnitude is above `least`.
+#[inline(always)]
 pub(crate) fn fit_two_shifts(x: &[f32; 16], weights: &[f32; 16], least: f32) -> Option<SubBlock> {
     const LEN: usize = 16;
     let max = largest_magnitude(x);
@@ -168,6 +172,7 @@ pub(crate) fn fit_two_shifts(x: &[f32; 16], weights: &[f32; 16], least: f32) -> 
 }
 
 /// Moves the groups of an assignment into the codebook and fits the scale to them.
+#[inline(always)]
 fn settle<const LEN: usize>(
     x: &[f32; LEN],
     weights: &[f32; LEN],
@@ -241,5 +246,30 @@ pub(crate) fn add_products(
         let q = levels[usize::from(coordinates[i])];
         *qx += weights[i] * q * x[i];
         *q2 += weights[i] * q * q;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_that_of_a_stable_sort() {
+        let x = [0.0, -1.0, 2.0, -0.0, -1.0, 1e-40, -3e38, 2.0];
+        assert_eq!(rising(&x), [6, 1, 4, 0, 3, 5, 2, 7]);
+    }
+
+    #[test]
+    fn shifted_values_of_a_point_are_found() {
+        let book = neighbours::iq1();
+        let x: [f32; 16] = std::array::from_fn(|i| {
+            let coordinates = book.coordinates(if i < 8 { 900 } else { 901 });
+            3.0 * levels(i >= 8)[usize::from(coordinates[i % 8])]
+        });
+        let sub = fit_two_shifts(&x, &[1.0; 16], 1e-7).unwrap();
+        assert_eq!(sub.points, [900, 901, 0, 0]);
+        assert_eq!(sub.down, [false, true]);
+        assert!((sub.scale - 3.0).abs() < 1e-5);
+        assert!(fit_one_shift(&[0.0; 32], &[1.0; 32], 1e-12).is_none());
     }
 }
