@@ -38,6 +38,8 @@ pub enum Command {
     Tensor(TensorArgs),
     /// Write a file with its tensors quantized
     Quantize(QuantizeArgs),
+    /// Run every operation on every block type on every device against an oracle, and time them
+    Matrix(MatrixArgs),
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -290,4 +292,32 @@ pub struct ImatrixArgs {
     /// Measure the output head too
     #[arg(long)]
     pub process_output: bool,
+}
+
+#[derive(Args)]
+pub struct MatrixArgs {
+    /// Devices, comma separated or repeated (default: all compiled in that this machine has)
+    #[arg(long, value_delimiter = ',')]
+    pub device: Vec<String>,
+    /// Block types as ggml spells them, comma separated or repeated (default: all)
+    #[arg(long, value_delimiter = ',')]
+    pub types: Vec<String>,
+    /// Operations or groups of them, comma separated or repeated (default: all)
+    #[arg(long, value_delimiter = ',')]
+    pub ops: Vec<String>,
+    /// Run the product of all sizes on every device, not on the CPU only
+    #[arg(long)]
+    pub full: bool,
+    /// Runs of each timed product, of which the median counts; 0 times nothing
+    #[arg(short = 'r', long, default_value_t = 5)]
+    pub runs: usize,
+    /// Write a row for each operation, type, device and shape as a JSON array
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the picture: one page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write tables of types and layer operations by device
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }

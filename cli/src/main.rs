@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Imatrix(args) => commands::imatrix::run(args),
         Command::Tensor(args) => commands::tensor::run(args),
         Command::Quantize(args) => commands::quantize::run(args),
+        Command::Matrix(args) => commands::matrix::run(args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ import glob
 import importlib.util
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -77,8 +78,12 @@ def main():
     failed = 0
     for arch in archs:
         done = total = 0
-        for number, name, _ in kernels:
-            size, log = compile_source(nvrtc, (folder / f"{number}.cu").read_bytes(), arch)
+        # The library is called outside the interpreter's lock.
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(
+                pool.map(lambda kernel: compile_source(nvrtc, (folder / f"{kernel[0]}.cu").read_bytes(), arch), kernels)
+            )
+        for (number, name, _), (size, log) in zip(kernels, results):
             if size == 0:
                 failed += 1
                 print(f"{arch} {number} {name}: failed\n{log}")

@@ -3,5 +3,6 @@
 mod config;
 mod file;
 mod importance;
+mod module;
 mod recipes;
 mod spec;

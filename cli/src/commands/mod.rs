@@ -6,6 +6,7 @@ pub mod imatrix;
 pub mod inspect;
 mod load;
 pub mod logits;
+pub mod matrix;
 pub mod quantize;
 pub mod run;
 pub mod tensor;

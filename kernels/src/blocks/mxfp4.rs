@@ -27,7 +27,7 @@ pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -
 pub(super) const E2M1_OFFSET: i32 = 12;
 
 /// `E2M1` as codes.
-pub(super) const E2M1_CODES: [u8; 16] = {
+pub(crate) const E2M1_CODES: [u8; 16] = {
     let mut codes = [0; 16];
     let mut i = 0;
     while i < 16 {

@@ -87,7 +87,7 @@ fn to_ue4m3(value: f32) -> u8 {
     if exponent <= 0 {
         return ((value * 512.0 + 0.5) as u8).min(7);
     }
-    let rounded = ((value.to_bits() >> 19) + 1 >> 1) as i32 - ((127 - 7) << 3);
+    let rounded = (((value.to_bits() >> 19) + 1) >> 1) as i32 - ((127 - 7) << 3);
     if rounded < 15 << 3 {
         rounded as u8
     } else {

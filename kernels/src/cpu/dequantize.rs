@@ -137,7 +137,8 @@ pub(super) fn decoder(ty: GgmlType, operation: &'static str) -> Result<Decoder, 
     visit(ty, operation, Pick)
 }
 
-fn decode<T: CpuType>(isa: Isa, bytes: &[u8], out: &mut [f32]) {
+/// Decodes whole blocks of one type at an available level.
+pub(super) fn decode<T: CpuType>(isa: Isa, bytes: &[u8], out: &mut [f32]) {
     struct Decode<'a, T>(&'a [u8], &'a mut [f32], std::marker::PhantomData<T>);
     impl<T: CpuType> Kernel for Decode<'_, T> {
         type Output = ();

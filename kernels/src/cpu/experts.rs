@@ -15,7 +15,7 @@ use super::linear::{
     Output, PANEL_BYTES, PickOps, ROW_STEP, RowTask, TASKS_PER_THREAD, distinct,
 };
 use super::types::visit;
-use super::{input, parallel};
+use super::{bf16, input, parallel};
 use crate::GgmlType;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -197,6 +197,10 @@ fn multiply(
             inputs.rows.quantize(x, cols, isa);
             gather(&mut inputs, &sorted, &kinds);
         }
+        let fast = arithmetic == Arithmetic::Fast;
+        if fast && ops.iter().any(|ops| ops.is_bf16) {
+            bf16::round(x, &mut inputs.bf16);
+        }
         let tasks = tasks(isa, stacks, outs, index * most * chosen, &sorted);
         parallel::for_each(tasks.len(), |i| {
             let Task {
@@ -205,6 +209,9 @@ fn multiply(
                 rows,
             } = &tasks[i];
             match codes[*stack] {
+                None if fast && ops[*stack].is_bf16 && bf16::is_usable(isa, cols, rows.tokens) => {
+                    bf16::rows(rows, &inputs.bf16)
+                }
                 None => (ops[*stack].float)(rows, x),
                 Some(code) if rows.tokens <= MAX_GEMV_TOKENS => (code.gemv)(rows, &inputs.rows),
                 Some(code) => (code.gemm)(rows, &inputs.groups[groups.clone()]),

@@ -1,11 +1,14 @@
 //! Matrix products in `f32`: types of plain numbers always, every other type under `Arithmetic::Exact`.
 //!
 //! For many activation rows, 16 weight rows are decoded 256 columns at a time into a panel that the first-level cache
-//! holds, and used for all of them. For few, each row is decoded piece by piece on the stack.
+//! holds, and used for all of them. For few, each row is widened in registers, or decoded piece by piece on the stack.
 
+use super::dequantize::{Decoder, decode};
+use super::isa::Isa;
 use super::level::{FLOAT_ROWS, Kernel, Level};
 use super::linear::RowTask;
 use super::types::CpuType;
+use crate::GgmlType;
 use std::marker::PhantomData;
 
 /// Columns decoded at a time: a multiple of every block length.
@@ -17,25 +20,128 @@ const PANEL_TOKENS: usize = 4;
 /// Partial sums of a row product: enough to hide the latency of the multiply-adds at every level.
 const LANES: usize = 32;
 
-/// Multiplies the rows of a task with its activation rows, which are rows of `x`, `[_, cols]`.
-pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
-    // SAFETY: levels are checked where they enter.
-    unsafe {
-        task.isa.run(Multiply::<T> {
-            task,
-            x,
-            of: PhantomData,
-        })
+/// How the rows of a matrix are decoded.
+trait Decode: Copy + Sync {
+    /// Values per block.
+    fn block_len(self) -> usize;
+    /// Bytes per block.
+    fn block_bytes(self) -> usize;
+    /// Decodes whole blocks.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`.
+    unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]);
+    /// Dot products of `len` values with rows as long, for types that widen in registers.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`, and the slices be that long.
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> Option<[f32; N]>;
+}
+
+/// Plain numbers: decoded inline, since little else is done.
+struct Inline<T>(PhantomData<fn() -> T>);
+
+impl<T> Clone for Inline<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Inline<T> {}
+
+impl<T: CpuType> Decode for Inline<T> {
+    #[inline(always)]
+    fn block_len(self) -> usize {
+        T::LEN
+    }
+    #[inline(always)]
+    fn block_bytes(self) -> usize {
+        T::BYTES
+    }
+    #[inline(always)]
+    unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { T::decode::<L>(bytes, out) }
+    }
+    #[inline(always)]
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> Option<[f32; N]> {
+        // SAFETY: the caller's promises are the callee's.
+        T::WIDENS.then(|| unsafe { L::float_dot::<T, N>(row, x, len) })
     }
 }
 
-struct Multiply<'a, T> {
-    task: &'a RowTask<'a>,
-    x: &'a [f32],
-    of: PhantomData<T>,
+/// Every other type: decoded by a call for [`DEPTH`] values, so that they share one multiplication.
+#[derive(Clone, Copy)]
+struct ByCall {
+    isa: Isa,
+    decoder: Decoder,
+    ty: GgmlType,
 }
 
-impl<T: CpuType> Kernel for Multiply<'_, T> {
+impl Decode for ByCall {
+    #[inline(always)]
+    fn block_len(self) -> usize {
+        self.ty.block_len()
+    }
+    #[inline(always)]
+    fn block_bytes(self) -> usize {
+        self.ty.block_bytes()
+    }
+    #[inline(always)]
+    unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]) {
+        (self.decoder)(self.isa, bytes, out);
+    }
+    #[inline(always)]
+    unsafe fn dot<L: Level, const N: usize>(
+        self,
+        _: &[u8],
+        _: &[*const f32; N],
+        _: usize,
+    ) -> Option<[f32; N]> {
+        None
+    }
+}
+
+/// Multiplies the rows of a task with its activation rows, which are rows of `x`, `[_, cols]`. For types of plain
+/// numbers.
+pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
+    let decode = Inline::<T>(PhantomData);
+    // SAFETY: levels are checked where they enter.
+    unsafe { task.isa.run(Multiply { task, x, decode }) }
+}
+
+/// As [`rows`], for types of codes.
+pub(super) fn code_rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
+    let decode = ByCall {
+        isa: task.isa,
+        decoder: decode::<T>,
+        ty: T::TYPE,
+    };
+    multiply_by_call(task, x, decode);
+}
+
+#[inline(never)]
+fn multiply_by_call(task: &RowTask<'_>, x: &[f32], decode: ByCall) {
+    // SAFETY: levels are checked where they enter.
+    unsafe { task.isa.run(Multiply { task, x, decode }) }
+}
+
+struct Multiply<'a, D> {
+    task: &'a RowTask<'a>,
+    x: &'a [f32],
+    decode: D,
+}
+
+impl<D: Decode> Kernel for Multiply<'_, D> {
     type Output = ();
 
     #[inline(always)]
@@ -55,11 +161,12 @@ impl<T: CpuType> Kernel for Multiply<'_, T> {
     }
 }
 
-impl<T: CpuType> Multiply<'_, T> {
+impl<D: Decode> Multiply<'_, D> {
     /// The bytes of columns `start..start + len` of a row.
     #[inline(always)]
-    fn columns(row: &[u8], start: usize, len: usize) -> &[u8] {
-        &row[start / T::LEN * T::BYTES..][..len / T::LEN * T::BYTES]
+    fn columns<'r>(&self, row: &'r [u8], start: usize, len: usize) -> &'r [u8] {
+        let (block, bytes) = (self.decode.block_len(), self.decode.block_bytes());
+        &row[start / block * bytes..][..len / block * bytes]
     }
 
     /// The products with `N` activation rows, which must be all.
@@ -72,12 +179,26 @@ impl<T: CpuType> Multiply<'_, T> {
         let mut decoded = [0.0; DEPTH];
         for row in 0..self.task.rows.len() {
             let bytes = self.task.row(row);
+            let x: [*const f32; N] =
+                std::array::from_fn(|t| self.x[self.task.input(t) * cols..][..cols].as_ptr());
+            // SAFETY: row and inputs have `cols` values; a task's rows of the output are its own.
+            if let Some(dots) = unsafe { self.decode.dot::<L, N>(bytes, &x, cols) } {
+                for (token, dot) in dots.into_iter().enumerate() {
+                    // SAFETY: as above.
+                    let out = unsafe { self.task.out(token, row, 1) };
+                    out[0] = dot;
+                }
+                continue;
+            }
             let mut lanes = [[0.0; LANES]; N];
             let mut rest = [0.0; N];
             for start in (0..cols).step_by(DEPTH) {
                 let decoded = &mut decoded[..DEPTH.min(cols - start)];
                 // SAFETY: the caller says so.
-                unsafe { T::decode::<L>(Self::columns(bytes, start, decoded.len()), decoded) };
+                unsafe {
+                    let bytes = self.columns(bytes, start, decoded.len());
+                    self.decode.decode::<L>(bytes, decoded);
+                }
                 let (weights, weights_rest) = decoded.as_chunks::<LANES>();
                 for token in 0..N {
                     let x = &self.x[self.task.input(token) * cols + start..][..decoded.len()];
@@ -117,9 +238,12 @@ impl<T: CpuType> Multiply<'_, T> {
             for first in (0..task.rows.len()).step_by(FLOAT_ROWS) {
                 let rows = FLOAT_ROWS.min(task.rows.len() - first);
                 for row in 0..rows {
-                    let bytes = Self::columns(task.row(first + row), start, depth);
+                    let bytes = self.columns(task.row(first + row), start, depth);
                     // SAFETY: the caller says so.
-                    unsafe { T::decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth]) };
+                    unsafe {
+                        self.decode
+                            .decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth])
+                    };
                 }
                 for column in (0..depth).step_by(8) {
                     for row in (0..FLOAT_ROWS).step_by(8) {

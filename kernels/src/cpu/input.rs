@@ -34,6 +34,21 @@ pub(super) struct RowInput<'a> {
     pub lanes: &'a [i32],
 }
 
+impl<'a> RowInput<'a> {
+    /// The values from `start` on, a multiple of 32.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn from(&self, start: usize) -> RowInput<'a> {
+        RowInput {
+            len: self.len - start,
+            codes: &self.codes[start..],
+            scales: &self.scales[start / SCALE_LEN..],
+            sums: &self.sums[start / SCALE_LEN..],
+            sums16: &self.sums16[start / 16..],
+            lanes: &self.lanes[start / 4..],
+        }
+    }
+}
+
 /// Quantized rows, one after the other.
 #[derive(Default)]
 pub(super) struct RowBuffers {

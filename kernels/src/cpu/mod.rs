@@ -5,7 +5,7 @@
 //!
 //! - `isa.rs` finds the level of this CPU, once; `level/` holds what differs between levels.
 //! - `types.rs` is the table of types; `gemv/` adds the hand-written inner loops of single types.
-//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/` and `float.rs` multiply, `linear.rs` and `experts.rs` check and
+//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/`, `float.rs` and `bf16.rs` multiply, `linear.rs` and `experts.rs` check and
 //!   divide the work, `parallel.rs` runs it on rayon's pool.
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
@@ -15,6 +15,7 @@
 //! share themselves among threads through `split.rs`.
 
 mod attention;
+mod bf16;
 mod dequantize;
 mod error;
 mod exp;

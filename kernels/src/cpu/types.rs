@@ -5,15 +5,57 @@ use super::gemv::RowInput;
 use super::level::Level;
 use crate::GgmlType;
 use crate::blocks::{self, BlockType, CodeBlock, MAX_BLOCK_LEN};
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::*;
 
 /// A type whose rows the CPU can decode.
 pub(super) trait CpuType: BlockType {
+    /// Whether the type is one of plain numbers that a register widens to `f32` with an instruction or two.
+    const WIDENS: bool = false;
+
+    /// 8 values, of a type that `WIDENS`.
+    ///
+    /// # Safety
+    /// The CPU must have AVX2 and F16C; there must be 8 values.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx2(bytes: *const u8) -> __m256 {
+        let mut out = [0.0; 8];
+        for (i, out) in out.iter_mut().enumerate() {
+            // SAFETY: the caller says that there are 8 values.
+            let value =
+                unsafe { std::slice::from_raw_parts(bytes.add(i * Self::BYTES), Self::BYTES) };
+            Self::dequantize_block(value, std::slice::from_mut(out));
+        }
+        // SAFETY: an array of 8.
+        unsafe { _mm256_loadu_ps(out.as_ptr()) }
+    }
+
+    /// 16 values, of a type that `WIDENS`.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 F, AVX2 and F16C; there must be 16 values.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx512(bytes: *const u8) -> __m512 {
+        // SAFETY: the caller says so.
+        unsafe {
+            let low = _mm256_castps_pd(Self::widen_avx2(bytes));
+            let high = _mm256_castps_pd(Self::widen_avx2(bytes.add(8 * Self::BYTES)));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+        }
+    }
+
     /// Decodes whole blocks: `out.len() / LEN` of them.
     ///
     /// # Safety
     /// The CPU must have the features of `L`.
     #[inline(always)]
     unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
+        if Self::WIDENS {
+            // SAFETY: the caller's promise is the callee's.
+            return unsafe { L::widen::<Self>(bytes, out) };
+        }
         for (block, out) in bytes
             .chunks_exact(Self::BYTES)
             .zip(out.chunks_exact_mut(Self::LEN))
@@ -75,45 +117,89 @@ macro_rules! cpu_types {
             }
         }
     };
-    (float: $($float:ident),*; code: $($code:ident),*; unpacked: $($unpacked:ident),*;) => {
+    (float: $($float:ident),*; code: $($code:ident),*;) => {
         /// Calls the visitor with the Rust type of `ty`.
         pub(super) fn visit<V: TypeVisitor>(ty: GgmlType, operation: &'static str, visitor: V) -> Result<V::Output, CpuError> {
             match ty {
                 $(GgmlType::$float => Ok(visitor.float::<blocks::$float>()),)*
                 $(GgmlType::$code => Ok(visitor.code::<blocks::$code>()),)*
-                $(GgmlType::$unpacked => Ok(visitor.code::<blocks::$unpacked>()),)*
                 _ => Err(CpuError::UnsupportedType { ty, operation }),
             }
         }
 
         $(cpu_types!(decode $code);)*
-        $(cpu_types!(decode $unpacked);)*
-        $(impl CpuCode for blocks::$unpacked {})*
     };
 }
 
-// `code` types have a file in `gemv/`, `unpacked` ones do without.
 cpu_types! {
     float: F32, F16, BF16, F64, I8, I16, I32, I64;
-    code: Q4_0, Q5_0, Q8_0, Q4K, Q5K, Q6K;
-    unpacked: Q4_1, Q5_1,
-        Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+    code: Q1_0, Q2_0, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
         IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS;
 }
 
-impl CpuType for blocks::F32 {}
-impl CpuType for blocks::BF16 {}
 impl CpuType for blocks::F64 {}
 impl CpuType for blocks::I8 {}
 impl CpuType for blocks::I16 {}
 impl CpuType for blocks::I32 {}
 impl CpuType for blocks::I64 {}
 
-impl CpuType for blocks::F16 {
+impl CpuType for blocks::F32 {
+    const WIDENS: bool = true;
+
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn decode<L: Level>(bytes: &[u8], out: &mut [f32]) {
-        // SAFETY: the caller's promise is the callee's.
-        unsafe { L::widen_f16(bytes, out) }
+    unsafe fn widen_avx2(bytes: *const u8) -> __m256 {
+        // SAFETY: the caller says that there are 8 values.
+        unsafe { _mm256_loadu_ps(bytes.cast()) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx512(bytes: *const u8) -> __m512 {
+        // SAFETY: the caller says that there are 16 values.
+        unsafe { _mm512_loadu_ps(bytes.cast()) }
+    }
+}
+
+impl CpuType for blocks::F16 {
+    const WIDENS: bool = true;
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx2(bytes: *const u8) -> __m256 {
+        // SAFETY: the caller says that there are 8 values.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(bytes.cast())) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx512(bytes: *const u8) -> __m512 {
+        // SAFETY: the caller says that there are 16 values.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(bytes.cast())) }
+    }
+}
+
+impl CpuType for blocks::BF16 {
+    const WIDENS: bool = true;
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx2(bytes: *const u8) -> __m256 {
+        // SAFETY: the caller says that there are 8 values.
+        unsafe {
+            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(bytes.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_avx512(bytes: *const u8) -> __m512 {
+        // SAFETY: the caller says that there are 16 values.
+        unsafe {
+            let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bytes.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
     }
 }
 

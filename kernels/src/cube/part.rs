@@ -241,6 +241,20 @@ fn quad_values(codes: &PartCodes, #[comptime] q: usize, #[comptime] ty: GgmlType
     quad
 }
 
+/// The codes of a quad less the type's offset, as signed bytes.
+#[cube]
+pub(crate) fn signed_codes(codes: u32, #[comptime] ty: GgmlType) -> u32 {
+    let offset = comptime!(PartLayout::known(ty).offset);
+    if comptime!(offset == 0) {
+        codes
+    } else if comptime!(offset == 128) {
+        codes ^ 0x8080_8080
+    } else {
+        // With the top bit of every byte set no byte borrows from the next.
+        ((codes | 0x8080_8080) - comptime!(offset * 0x0101_0101)) ^ 0x8080_8080
+    }
+}
+
 /// The codes of part `part` (counted along the row) of the row that starts at byte `row`.
 #[cube]
 pub(crate) fn unpack_codes(

@@ -4,7 +4,7 @@
 use super::rounding::{nearest, nearest_within, range};
 
 /// Trials that are made at a time.
-const LANES: usize = 8;
+const LANES: usize = 16;
 
 /// Below this, rounding by adding a large number does what it should.
 const NEAREST_BOUND: f32 = 4e6;

@@ -2,20 +2,25 @@
 //!
 //! - [`quantize`] is the way in; it checks its arguments and shares rows among threads.
 //! - [`QuantizeBlock`] is what a type implements, in its file under [`blocks`].
-//! - The searches that several types share: [`affine`] (scale and minimum), [`symmetric`] (signed scale),
-//!   [`positive`] (scales of scales); [`rounding`] and [`weights`] serve them.
+//! - The searches that several types share: `affine.rs` (scale and minimum), `symmetric.rs` (signed scale),
+//!   `positive.rs` (scales of scales), `table.rs` (16 values), `lattice.rs` and `ternary.rs` (codebooks of vectors, whose
+//!   `neighbours.rs` are tried); `rounding.rs` and `weights.rs` serve them.
 //!
 //! Equal bytes need equal rounding: every sum here is in `f32`, in the order of the values, and no product is fused
-//! with a sum. Where ggml's result is not defined by C, because a number does not fit the integer it is converted
-//! to, this code saturates; that takes a block whose largest magnitude is subnormal.
+//! with a sum. Where C does not define ggml's result, because a number does not fit the integer it is converted to,
+//! this code saturates; only blocks whose largest magnitude is about the least normal `f32` get there.
 //!
 //! The algorithms are those of ggml (`ggml-quants.c`).
 
 pub(crate) mod affine;
 mod error;
+pub(crate) mod lattice;
+pub(crate) mod neighbours;
 pub(crate) mod positive;
 pub(crate) mod rounding;
 pub(crate) mod symmetric;
+pub(crate) mod table;
+pub(crate) mod ternary;
 pub(crate) mod weights;
 
 #[cfg(test)]
@@ -67,12 +72,22 @@ macro_rules! writable_types {
                 _ => None,
             }
         }
+
+        /// The code of the type, compiled for every CPU.
+        #[cfg(test)]
+        fn portable(ty: GgmlType) -> RowQuantizer {
+            match ty {
+                $(GgmlType::$ty => <blocks::$ty as QuantizeBlock>::quantize_row,)*
+                _ => panic!("{ty} is not writable"),
+            }
+        }
     };
 }
 
 writable_types! {
     F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4K, Q5K, Q6K,
     Q1_0, Q2_0, Q8_1, Q2K, Q3K, Q8K, TQ1_0, TQ2_0, MXFP4, NVFP4,
+    IQ1S, IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS,
 }
 
 /// Whether [`quantize`] takes the type.

@@ -61,66 +61,63 @@ pub(crate) fn write_f16(out: &mut [u8], value: f32) -> f32 {
 /// The first of the values with the largest magnitude; zero, not minus zero, if that is zero.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    let most = largest_magnitude(values);
-    if most == 0.0 {
-        return 0.0;
+    let (low, high) = extremes(values, 0.0, 0.0);
+    if high > -low {
+        high
+    } else if high < -low {
+        low
+    } else {
+        // Both signs occur, or there is nothing but zeros.
+        let first = values.iter().find(|x| x.abs() == high && high > 0.0);
+        *first.unwrap_or(&0.0)
     }
-    let first = values.iter().find(|value| value.abs() == most);
-    *first.unwrap_or(&most)
 }
 
 /// The largest magnitude of the values.
 #[inline(always)]
 pub(crate) fn largest_magnitude(values: &[f32]) -> f32 {
-    // In lanes, which a maximum does not mind.
-    let mut lanes = [0.0f32; 8];
-    let (chunks, rest) = values.as_chunks::<8>();
-    for chunk in chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = if value.abs() > *lane {
-                value.abs()
-            } else {
-                *lane
-            };
-        }
-    }
-    let most = |most: f32, value: &f32| {
-        if value.abs() > most {
-            value.abs()
-        } else {
-            most
-        }
-    };
-    lanes.iter().chain(rest).fold(0.0, most)
+    let (low, high) = extremes(values, 0.0, 0.0);
+    if high < -low { -low } else { high }
 }
 
 /// The least and the greatest of the values; of zeros the first, whose sign may differ from the others'.
 #[inline(always)]
 pub(crate) fn range<const N: usize>(values: &[f32; N]) -> (f32, f32) {
-    let (mut low, mut high) = ([f32::MAX; 8], [f32::MIN; 8]);
-    let (chunks, rest) = values.as_chunks::<8>();
-    for chunk in chunks {
-        for i in 0..8 {
-            low[i] = if chunk[i] < low[i] { chunk[i] } else { low[i] };
-            high[i] = if chunk[i] > high[i] {
-                chunk[i]
-            } else {
-                high[i]
-            };
-        }
-    }
-    let least = |least: f32, &x: &f32| if x < least { x } else { least };
-    let most = |most: f32, &x: &f32| if x > most { x } else { most };
+    let (low, high) = extremes(values, f32::MAX, f32::MIN);
     let first_zero = |x: f32| {
         if x != 0.0 {
             return x;
         }
         *values.iter().find(|&&x| x == 0.0).unwrap_or(&x)
     };
-    (
-        first_zero(low.iter().chain(rest).fold(f32::MAX, least)),
-        first_zero(high.iter().chain(rest).fold(f32::MIN, most)),
-    )
+    (first_zero(low), first_zero(high))
+}
+
+/// The least of the values and `low`, and the greatest of them and `high`, in lanes: the order makes no difference but
+/// for the sign of zeros.
+#[inline(always)]
+fn extremes(values: &[f32], low: f32, high: f32) -> (f32, f32) {
+    const LANES: usize = 8;
+    let least = |a: f32, b: f32| if b < a { b } else { a };
+    let most = |a: f32, b: f32| if b > a { b } else { a };
+    let (mut lows, mut highs) = ([low; LANES], [high; LANES]);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lows[i] = least(lows[i], chunk[i]);
+            highs[i] = most(highs[i], chunk[i]);
+        }
+    }
+    for &x in rest {
+        (lows[0], highs[0]) = (least(lows[0], x), most(highs[0], x));
+    }
+    for width in [4, 2, 1] {
+        for i in 0..width {
+            lows[i] = least(lows[i], lows[i + width]);
+            highs[i] = most(highs[i], highs[i + width]);
+        }
+    }
+    (lows[0], highs[0])
 }
 
 #[cfg(test)]
@@ -158,6 +155,9 @@ mod tests {
     #[test]
     fn the_first_of_equal_magnitudes_is_the_largest() {
         assert_eq!(largest(&[1.0, -3.0, 3.0]), -3.0);
+        assert_eq!(largest(&[1.0, 3.0, -3.0, -2.0]), 3.0);
+        assert_eq!(largest(&[1.0, -4.0, -3.0]), -4.0);
+        assert_eq!(largest(&[1.0, -4.0, 5.0]), 5.0);
         assert_eq!(largest(&[]), 0.0);
         assert_eq!(largest_magnitude(&[1.0, -3.0, 2.0]), 3.0);
         assert_eq!(range(&[1.0, -3.0, 2.0]), (-3.0, 2.0));

@@ -5,8 +5,8 @@ use super::rounding::{largest, nearest, nearest_within};
 /// Values whose magnitudes are all below this are zero.
 pub(crate) const NOTHING: f32 = 1e-15;
 
-/// Inverse scales that are tried at a time.
-const LANES: usize = 10;
+/// Inverse scales that are tried, 19, and what fills up registers.
+const LANES: usize = 24;
 
 /// Sums over the values `x` and their rounded multiples `q`, with weights `w`.
 #[derive(Clone, Copy)]
@@ -59,17 +59,14 @@ pub(crate) fn search(values: &[f32], weights: &[f32], half: i32, codes: &mut [u8
         codes[..values.len()].fill(0);
         return 0.0;
     }
-    // No step, then the steps from -9 to 9 but zero, then one more that is not looked at.
-    let steps: [i32; 2 * LANES] = std::array::from_fn(|i| match i as i32 {
+    // No step, then the steps from -9 to 9 but zero, then some that are not looked at.
+    let steps: [i32; LANES] = std::array::from_fn(|i| match i as i32 {
         0 => 0,
         i if i < 10 => i - 10,
         i => i - 9,
     });
     let inverses = steps.map(|step| -(half as f32 + 0.1 * step as f32) / most);
-    let (first, second) = (inverses.first_chunk(), inverses.last_chunk());
-    let fits = [first, second]
-        .map(|lanes| Fit::of::<LANES>(values, weights, lanes.expect("half of them"), half));
-    let fits = fits.as_flattened();
+    let fits = Fit::of(values, weights, &inverses, half);
     let mut best_inverse = inverses[0];
     let mut scale = if fits[0].qq == 0.0 {
         0.0

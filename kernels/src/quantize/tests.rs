@@ -64,6 +64,15 @@ fn squared_error(values: &[f32], decoded: &[f32]) -> f64 {
     differences.filter(|d| d.is_finite()).map(|d| d * d).sum()
 }
 
+/// Where a sub-block of zeros comes before others, ggml stores the others' points and signs of `IQ3_S` where its decoder
+/// does not look for them. Ours are not the same, and better.
+fn zeros_come_before_others(block: &[f32]) -> bool {
+    let mut subs = block
+        .chunks_exact(32)
+        .map(|sub| sub.iter().all(|&x| x == 0.0));
+    subs.any(|zeros| zeros) && subs.any(|zeros| !zeros)
+}
+
 #[test]
 fn blocks_are_those_of_ggml() {
     let values = floats("input.f32");
@@ -82,6 +91,13 @@ fn blocks_are_those_of_ggml() {
         if used != Importance::Ignored {
             choices.extend(importance.chunks_exact(COLS).map(Some));
         }
+        // ggml aborts on IQ types where squares overflow.
+        let limit = if ty.name().starts_with("IQ") {
+            1e6
+        } else {
+            f32::MAX
+        };
+        let values: Vec<f32> = values.iter().map(|x| x.clamp(-limit, limit)).collect();
         let size = ty.row_bytes(values.len()).unwrap();
         assert_eq!(golden.len(), size * choices.len(), "{ty}");
         for (i, (want, choice)) in golden.chunks_exact(size).zip(&choices).enumerate() {
@@ -93,7 +109,16 @@ fn blocks_are_those_of_ggml() {
                 .enumerate()
                 .filter(|(_, (got, want))| got != want)
                 .map(|(index, _)| index)
+                .filter(|block| {
+                    let values = &values[block * ty.block_len()..][..ty.block_len()];
+                    !(ty == GgmlType::IQ3S && zeros_come_before_others(values))
+                })
                 .collect();
+            let errors = [&got[..], want].map(|bytes| squared_error(&values, &decode(ty, bytes)));
+            assert!(
+                errors[0] <= errors[1],
+                "{ty} choice {i}: squared errors {errors:?}"
+            );
             let count = size / ty.block_bytes();
             println!(
                 "{ty} choice {i}: {} of {count} blocks differ",
@@ -105,9 +130,6 @@ fn blocks_are_those_of_ggml() {
                     .map(|block| block * ty.block_len() / COLS)
                     .collect();
                 println!("  in rows {rows:?}");
-                let errors =
-                    [&got[..], want].map(|bytes| squared_error(&values, &decode(ty, bytes)));
-                println!("  squared errors {errors:?}");
                 wrong.push((ty, i, unequal.len()));
             }
         }
@@ -115,8 +137,7 @@ fn blocks_are_those_of_ggml() {
     assert!(wrong.is_empty(), "type, choice, blocks: {wrong:?}");
 }
 
-/// The root of the mean squared error of normal values of variance one, at most. What the best uniform quantizer of as
-/// many levels has, times two; less for types that adapt their scales.
+/// The most the root mean square error of normal values of variance one may be: a fifth to a half more than it is.
 fn tolerance(ty: GgmlType) -> f64 {
     match ty {
         GgmlType::F32 => 0.0,
@@ -124,6 +145,10 @@ fn tolerance(ty: GgmlType) -> f64 {
         GgmlType::BF16 => 3e-3,
         GgmlType::Q8_0 | GgmlType::Q8_1 | GgmlType::Q8K => 0.01,
         GgmlType::Q6K => 0.03,
+        GgmlType::IQ4NL | GgmlType::IQ4XS => 0.11,
+        GgmlType::IQ3XXS | GgmlType::IQ3S => 0.27,
+        GgmlType::IQ2XXS | GgmlType::IQ2XS | GgmlType::IQ2S => 0.45,
+        GgmlType::IQ1S | GgmlType::IQ1M => 0.6,
         GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5K => 0.06,
         GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4K => 0.11,
         GgmlType::MXFP4 | GgmlType::NVFP4 => 0.14,
@@ -207,19 +232,18 @@ fn extremes_do_not_panic() {
 }
 
 #[test]
-fn any_number_of_threads_gives_the_same_bytes() {
+fn any_cpu_and_any_number_of_threads_give_the_same_bytes() {
     let (rows, cols) = (33, 512);
     let values = normal(rows * cols, 3);
     let importance: Vec<f32> = normal(cols, 4).iter().map(|x| x * x).collect();
     for &ty in WRITABLE {
         let row_bytes = ty.row_bytes(cols).unwrap();
         let mut serial = vec![0; rows * row_bytes];
-        let (_, quantize_row) = writer(ty).unwrap();
         let rows = values
             .chunks_exact(cols)
             .zip(serial.chunks_exact_mut(row_bytes));
         for (values, out) in rows {
-            quantize_row(values, Some(&importance), out);
+            portable(ty)(values, Some(&importance), out);
         }
         for threads in [1, 3] {
             let pool = rayon::ThreadPoolBuilder::new()

@@ -9,8 +9,9 @@ use burn_gguf_kernels::cube::inventory;
 use cubecl::{
     Compiler,
     ir::{
-        AddressType, DeviceIdentity, DeviceProperties, HardwareProperties, MemoryDeviceProperties,
-        TargetProperties, features::Plane,
+        AddressType, DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties,
+        MemoryDeviceProperties, TargetProperties,
+        features::{MmaConfig, Plane},
     },
     prelude::CubeKernel,
     server::Handle,
@@ -55,7 +56,7 @@ fn cuda(kernel: &dyn CubeKernel) -> Result<cubecl_cpp::ComputeKernel, String> {
         .map_err(|e| e.to_string())
 }
 
-/// An NVIDIA GPU as far as the kernels ask: planes of 32 units.
+/// An NVIDIA GPU as far as the kernels ask: planes of 32 units, tensor cores for `bfloat16`.
 fn gpu() -> DeviceProperties {
     let hardware = HardwareProperties {
         load_width: 128,
@@ -87,6 +88,15 @@ fn gpu() -> DeviceProperties {
     register_supported_types(&mut properties);
     properties.register_address_type(AddressType::U32);
     properties.features.plane.insert(Plane::Ops);
+    let bf16 = ElemType::Float(FloatKind::BF16);
+    properties.features.matmul.cmma.insert(MmaConfig {
+        a_type: bf16,
+        b_type: bf16,
+        cd_type: ElemType::Float(FloatKind::F32),
+        m: 16,
+        n: 16,
+        k: 16,
+    });
     properties
 }
 

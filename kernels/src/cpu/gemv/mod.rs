@@ -5,16 +5,63 @@
 //! whole row. One file per type holds its inner loops; a type without them unpacks each block to memory
 //! ([`dot_unpacked`]).
 
+#[cfg(target_arch = "x86_64")]
+mod block32;
+#[cfg(target_arch = "x86_64")]
+mod grid;
+#[cfg(target_arch = "x86_64")]
+mod run;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// Implements [`CpuCode`] for a type whose loops are those of `block32` or `run`; elsewhere than on x86, of the
+/// portable level.
+macro_rules! cpu_code {
+    ($frame:ident: $($ty:ident),*) => {$(
+        impl $crate::cpu::types::CpuCode for $crate::blocks::$ty {
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn unpack_avx2(block: &[u8], codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+                // SAFETY: the caller's promises are the callee's.
+                unsafe { $crate::cpu::gemv::$frame::unpack_avx2::<Self>(block, codes, scales, mins) }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[$crate::cpu::gemv::RowInput<'_>; N]) -> [f32; N] {
+                // SAFETY: the caller's promises are the callee's.
+                unsafe { $crate::cpu::gemv::$frame::dot_avx2::<Self, N>(row, x) }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[inline(always)]
+            unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[$crate::cpu::gemv::RowInput<'_>; N]) -> [f32; N] {
+                // SAFETY: the caller's promises are the callee's.
+                unsafe { $crate::cpu::gemv::$frame::dot_avx512::<Self, N>(row, x) }
+            }
+        }
+    )*};
+}
+
+mod fp4;
+mod iq1;
+mod iq2;
+mod iq3;
+mod iq4;
+mod low;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_k;
 mod q5_0;
 mod q5_k;
 mod q6_k;
 mod q8_0;
-#[cfg(target_arch = "x86_64")]
-mod x86;
+mod tq1_0;
 
 pub(super) use super::input::RowInput;
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::sum_avx2;
 
 use super::input::{RowBuffers, SCALE_LEN};
 use super::level::{Kernel, Level};
@@ -56,7 +103,6 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
                 match tokens - first {
                     1 => self.some::<L, 1>(first),
                     2 => self.some::<L, 2>(first),
-                    3 => self.some::<L, 3>(first),
                     _ => self.some::<L, TOKENS>(first),
                 }
             }
@@ -65,18 +111,22 @@ impl<T: CpuCode> Kernel for Multiply<'_, T> {
 }
 
 impl<T: CpuCode> Multiply<'_, T> {
-    /// The products with `N` activation rows from `first`.
+    /// The products with `N` activation rows from `first`, or as many as there are: the last one fills up, since its
+    /// products cost little beside unpacking, and a loop for every number would cost as much code again.
     ///
     /// # Safety
     /// The CPU must have the features of `L`.
     #[inline(always)]
     unsafe fn some<L: Level, const N: usize>(&self, first: usize) {
-        let x: [RowInput<'_>; N] = std::array::from_fn(|t| self.x.row(self.task.input(first + t)));
+        let x: [RowInput<'_>; N] = {
+            let last = self.task.tokens - 1;
+            std::array::from_fn(|t| self.x.row(self.task.input((first + t).min(last))))
+        };
         for row in 0..self.task.rows.len() {
             // SAFETY: rows and inputs have `task.cols` values; a task's rows of the output are its own.
             unsafe {
                 let dots = L::row_dot::<T, N>(self.task.row(row), &x);
-                for (t, dot) in dots.into_iter().enumerate() {
+                for (t, dot) in dots.into_iter().enumerate().take(self.task.tokens - first) {
                     self.task.out(first + t, row, 1)[0] = dot;
                 }
             }

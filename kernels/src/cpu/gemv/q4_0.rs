@@ -1,48 +1,15 @@
-//! Row products of `Q4_0`.
-
-use crate::blocks::Q4_0;
-use crate::cpu::types::CpuCode;
+//! Registers of `Q4_0` and `Q4_1`, and the nibbles that other types share.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{nibbles_avx2, nibbles_avx512};
 
-#[cfg(not(target_arch = "x86_64"))]
-impl CpuCode for Q4_0 {}
+cpu_code!(block32: Q4_0, Q4_1);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{CpuCode, Q4_0};
-    use crate::blocks::BlockType;
-    use crate::cpu::gemv::RowInput;
-    use crate::cpu::gemv::x86::{
-        Block32, dot_block32_avx2, dot_block32_avx512, unpack_block32_avx2,
-    };
+    use crate::blocks::{Q4_0, Q4_1};
+    use crate::cpu::gemv::block32::Block32;
     use core::arch::x86_64::*;
-
-    impl CpuCode for Q4_0 {
-        #[inline(always)]
-        unsafe fn unpack_avx2(
-            block: &[u8],
-            codes: &mut [u8],
-            scales: &mut [f32],
-            _mins: &mut [f32],
-        ) {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { unpack_block32_avx2::<Self>(block, codes, scales) }
-        }
-
-        #[inline(always)]
-        unsafe fn dot_avx2<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { dot_block32_avx2::<Self, N>(row, x) }
-        }
-
-        #[inline(always)]
-        unsafe fn dot_avx512<const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { dot_block32_avx512::<Self, N>(row, x) }
-        }
-    }
 
     impl Block32 for Q4_0 {
         #[inline(always)]
@@ -55,7 +22,24 @@ mod x86 {
         unsafe fn codes_avx512(blocks: *const u8) -> __m512i {
             // SAFETY: as above, in both blocks.
             unsafe {
-                let nibbles = nibbles_avx512(blocks.add(2), blocks.add(2 + Self::BYTES));
+                let nibbles = nibbles_avx512(blocks.add(2), blocks.add(20));
+                _mm512_and_si512(nibbles, _mm512_set1_epi8(15))
+            }
+        }
+    }
+
+    impl Block32 for Q4_1 {
+        #[inline(always)]
+        unsafe fn codes_avx2(block: *const u8) -> __m256i {
+            // SAFETY: 16 bytes of nibbles follow the scale and the min.
+            unsafe { nibbles_avx2(block.add(4)) }
+        }
+
+        #[inline(always)]
+        unsafe fn codes_avx512(blocks: *const u8) -> __m512i {
+            // SAFETY: as above, in both blocks.
+            unsafe {
+                let nibbles = nibbles_avx512(blocks.add(4), blocks.add(24));
                 _mm512_and_si512(nibbles, _mm512_set1_epi8(15))
             }
         }

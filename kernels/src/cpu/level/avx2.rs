@@ -6,10 +6,9 @@
 
 #![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
-use crate::blocks::read_f16;
-use crate::cpu::gemv::RowInput;
-use crate::cpu::types::CpuCode;
+use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
+use crate::cpu::gemv::{RowInput, sum_avx2};
+use crate::cpu::types::{CpuCode, CpuType};
 use core::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
@@ -41,21 +40,59 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
-        debug_assert!(bytes.len() >= 2 * out.len());
+    unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]) {
+        debug_assert!(bytes.len() >= T::BYTES * out.len());
         let (whole, rest) = out.split_at_mut(out.len() / 8 * 8);
-        for (out, bytes) in whole.chunks_exact_mut(8).zip(bytes.chunks_exact(16)) {
-            // SAFETY: both chunks have the 8 values; neither access needs alignment.
+        for (i, out) in whole.chunks_exact_mut(8).enumerate() {
+            // SAFETY: there are bytes for all values.
             unsafe {
-                let half = _mm_loadu_si128(bytes.as_ptr().cast());
-                _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(half));
+                let values = T::widen_avx2(bytes.as_ptr().add(8 * i * T::BYTES));
+                _mm256_storeu_ps(out.as_mut_ptr(), values);
             }
         }
-        for (out, bytes) in rest
-            .iter_mut()
-            .zip(bytes[2 * whole.len()..].chunks_exact(2))
-        {
-            *out = read_f16(bytes);
+        let bytes = bytes[T::BYTES * whole.len()..].chunks_exact(T::BYTES);
+        for (out, bytes) in rest.iter_mut().zip(bytes) {
+            T::dequantize_block(bytes, std::slice::from_mut(out));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn float_dot<T: CpuType, const N: usize>(
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> [f32; N] {
+        // Registers of a step: enough chains of sums to hide the latency of adding.
+        const STEP: usize = 4;
+        let whole = len / 8 * 8;
+        // SAFETY: the caller says that row and inputs are `len` long.
+        unsafe {
+            let mut total = [[_mm256_setzero_ps(); STEP]; N];
+            let mut add = |k: usize, chain: usize| {
+                let values = T::widen_avx2(row.as_ptr().add(k * T::BYTES));
+                for t in 0..N {
+                    let x = _mm256_loadu_ps(x[t].add(k));
+                    total[t][chain] = _mm256_fmadd_ps(values, x, total[t][chain]);
+                }
+            };
+            let steps = len / (STEP * 8) * (STEP * 8);
+            for k in (0..steps).step_by(STEP * 8) {
+                add(k, 0);
+                add(k + 8, 1);
+                add(k + 16, 2);
+                add(k + 24, 3);
+            }
+            for k in (steps..whole).step_by(8) {
+                add(k, 0);
+            }
+            let mut out = [0.0; N];
+            for t in 0..N {
+                let [a, b, c, d] = total[t];
+                let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+                out[t] = sum_avx2(sum);
+            }
+            float_rest::<T, N>(row, x, whole..len, &mut out);
+            out
         }
     }
 
@@ -163,14 +200,26 @@ impl Level for Avx2 {
         tokens: usize,
         out: &mut TileOut,
     ) {
-        for first in (0..tokens).step_by(TOKENS) {
-            // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
-            unsafe {
-                if T::CODE_BITS == 8 {
-                    tile_signed::<T>(panel, group, first, out);
-                } else {
-                    tile::<T>(panel, group, first, out);
-                }
+        // Steps whose pairs of products, each below 127 times the largest code, stay inside 16 bits.
+        let largest = (1 << T::CODE_BITS) - 1;
+        let steps = (i16::MAX as usize / (2 * 127 * largest)).min(T::SUB_LEN / 4);
+        // SAFETY: the caller's promises are the callee's.
+        unsafe {
+            match (T::SUB_LEN, T::HAS_MIN, steps) {
+                (16, false, 0) => tiles::<16, false, 0>(panel, group, tokens, out),
+                (16, false, 1) => tiles::<16, false, 1>(panel, group, tokens, out),
+                (16, false, 2) => tiles::<16, false, 2>(panel, group, tokens, out),
+                (16, false, _) => tiles::<16, false, 4>(panel, group, tokens, out),
+                (16, true, 4..) => tiles::<16, true, 4>(panel, group, tokens, out),
+                (16, true, _) => tiles::<16, true, 1>(panel, group, tokens, out),
+                (_, false, 0) => tiles::<32, false, 0>(panel, group, tokens, out),
+                (_, false, 1) => tiles::<32, false, 1>(panel, group, tokens, out),
+                (_, false, 2) => tiles::<32, false, 2>(panel, group, tokens, out),
+                (_, false, 3..=7) => tiles::<32, false, 4>(panel, group, tokens, out),
+                (_, false, _) => tiles::<32, false, 8>(panel, group, tokens, out),
+                (_, true, 8..) => tiles::<32, true, 8>(panel, group, tokens, out),
+                (_, true, 4..) => tiles::<32, true, 4>(panel, group, tokens, out),
+                (_, true, _) => tiles::<32, true, 1>(panel, group, tokens, out),
             }
         }
     }
@@ -268,7 +317,11 @@ impl Cursor {
     /// # Safety
     /// The cursor must be inside its slices.
     #[inline(always)]
-    unsafe fn scale<T: CpuCode>(&mut self, dots: &[__m256i; TOKENS], total: &mut [__m256; TOKENS]) {
+    unsafe fn scale<const HAS_MIN: bool>(
+        &mut self,
+        dots: &[__m256i; TOKENS],
+        total: &mut [__m256; TOKENS],
+    ) {
         const ROWS: usize = Avx2::ROWS;
         // SAFETY: the caller says so.
         unsafe {
@@ -278,7 +331,7 @@ impl Cursor {
                 let scale = _mm256_mul_ps(row_scales, _mm256_broadcast_ss(&*self.x_scales.add(t)));
                 total[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[t]), scale, total[t]);
             }
-            if T::HAS_MIN {
+            if HAS_MIN {
                 let row_mins = _mm256_loadu_ps(self.mins);
                 self.mins = self.mins.add(ROWS);
                 for t in 0..TOKENS {
@@ -314,21 +367,43 @@ impl Cursor {
     }
 }
 
+/// One function for all types of these sub-blocks and as many steps in 16 bits; no steps are for 8-bit codes.
+///
+/// # Safety
+/// As [`Level::code_tile`].
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn tiles<const SUB_LEN: usize, const HAS_MIN: bool, const STEPS: usize>(
+    panel: CodePanel<'_>,
+    group: TokenGroup<'_>,
+    tokens: usize,
+    out: &mut TileOut,
+) {
+    for first in (0..tokens).step_by(TOKENS) {
+        // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
+        unsafe {
+            if STEPS == 0 {
+                tile_signed::<SUB_LEN, HAS_MIN>(panel, group, first, out);
+            } else {
+                tile::<SUB_LEN, HAS_MIN, STEPS>(panel, group, first, out);
+            }
+        }
+    }
+}
+
 /// The product of one panel with `TOKENS` rows of a group from `first`, for codes of up to 7 bits.
 ///
 /// # Safety
 /// As [`Level::code_tile`]; `first + TOKENS` must not exceed `GROUP`.
 #[inline(always)]
-unsafe fn tile<T: CpuCode>(
+unsafe fn tile<const SUB_LEN: usize, const HAS_MIN: bool, const STEPS: usize>(
     panel: CodePanel<'_>,
     group: TokenGroup<'_>,
     first: usize,
     out: &mut TileOut,
 ) {
     const ROWS: usize = Avx2::ROWS;
-    // Steps whose pairs of products, each below 127 times the largest code, stay inside 16 bits.
-    let steps = (i16::MAX as usize / (2 * 127 * ((1 << T::CODE_BITS) - 1))).min(T::SUB_LEN / 4);
-    let subs = 32 / T::SUB_LEN;
+    let subs = 32 / SUB_LEN;
     let blocks = group.scales.len() / GROUP;
     // SAFETY: the cursor advances by the layout of the slices, `blocks` times.
     unsafe {
@@ -338,12 +413,12 @@ unsafe fn tile<T: CpuCode>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm256_setzero_si256(); TOKENS];
-                for run in 0..T::SUB_LEN / 4 / steps {
+                for run in 0..SUB_LEN / 4 / STEPS {
                     let mut pairs = [_mm256_setzero_si256(); TOKENS];
-                    for step in 0..steps {
+                    for step in 0..STEPS {
                         let weights = _mm256_loadu_si256(at.codes.cast());
                         at.codes = at.codes.add(4 * ROWS);
-                        let column = sub * T::SUB_LEN + (run * steps + step) * 4;
+                        let column = sub * SUB_LEN + (run * STEPS + step) * 4;
                         for t in 0..TOKENS {
                             let products = _mm256_maddubs_epi16(weights, at.four(t, column));
                             pairs[t] = if step == 0 {
@@ -358,13 +433,13 @@ unsafe fn tile<T: CpuCode>(
                     }
                 }
                 // Last, because registers are short until here.
-                if !T::HAS_MIN {
+                if !HAS_MIN {
                     for t in 0..TOKENS {
                         dots[t] =
                             _mm256_add_epi32(dots[t], _mm256_set1_epi32(*at.sums.add(t) as i32));
                     }
                 }
-                at.scale::<T>(&dots, &mut total);
+                at.scale::<HAS_MIN>(&dots, &mut total);
             }
             at.next_block();
         }
@@ -380,14 +455,14 @@ unsafe fn tile<T: CpuCode>(
 /// # Safety
 /// As [`tile`].
 #[inline(always)]
-unsafe fn tile_signed<T: CpuCode>(
+unsafe fn tile_signed<const SUB_LEN: usize, const HAS_MIN: bool>(
     panel: CodePanel<'_>,
     group: TokenGroup<'_>,
     first: usize,
     out: &mut TileOut,
 ) {
     const ROWS: usize = Avx2::ROWS;
-    let subs = 32 / T::SUB_LEN;
+    let subs = 32 / SUB_LEN;
     let blocks = group.scales.len() / GROUP;
     // SAFETY: the cursor advances by the layout of the slices, `blocks` times.
     unsafe {
@@ -397,17 +472,17 @@ unsafe fn tile_signed<T: CpuCode>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm256_setzero_si256(); TOKENS];
-                for step in 0..T::SUB_LEN / 4 {
+                for step in 0..SUB_LEN / 4 {
                     let weights = _mm256_loadu_si256(at.codes.cast());
                     at.codes = at.codes.add(4 * ROWS);
                     let sizes = _mm256_abs_epi8(weights);
                     for t in 0..TOKENS {
-                        let x = _mm256_sign_epi8(at.four(t, sub * T::SUB_LEN + step * 4), weights);
+                        let x = _mm256_sign_epi8(at.four(t, sub * SUB_LEN + step * 4), weights);
                         let products = _mm256_madd_epi16(_mm256_maddubs_epi16(sizes, x), ones);
                         dots[t] = _mm256_add_epi32(dots[t], products);
                     }
                 }
-                at.scale::<T>(&dots, &mut total);
+                at.scale::<HAS_MIN>(&dots, &mut total);
             }
             at.next_block();
         }

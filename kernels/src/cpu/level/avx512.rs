@@ -2,9 +2,9 @@
 
 #![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup};
+use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
 use crate::cpu::gemv::RowInput;
-use crate::cpu::types::CpuCode;
+use crate::cpu::types::{CpuCode, CpuType};
 use core::arch::x86_64::*;
 
 /// AVX-512 F, BW, VL and VNNI, and AVX2, FMA, F16C.
@@ -33,18 +33,60 @@ impl Level for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
-        debug_assert!(bytes.len() >= 2 * out.len());
+    unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]) {
+        debug_assert!(bytes.len() >= T::BYTES * out.len());
         let (whole, rest) = out.split_at_mut(out.len() / 16 * 16);
-        for (out, bytes) in whole.chunks_exact_mut(16).zip(bytes.chunks_exact(32)) {
-            // SAFETY: both chunks have the 16 values; neither access needs alignment.
+        for (i, out) in whole.chunks_exact_mut(16).enumerate() {
+            // SAFETY: there are bytes for all values.
             unsafe {
-                let half = _mm256_loadu_si256(bytes.as_ptr().cast());
-                _mm512_storeu_ps(out.as_mut_ptr(), _mm512_cvtph_ps(half));
+                let values = T::widen_avx512(bytes.as_ptr().add(16 * i * T::BYTES));
+                _mm512_storeu_ps(out.as_mut_ptr(), values);
             }
         }
-        // SAFETY: this level's features include those of the callee.
-        unsafe { super::Avx2::widen_f16(&bytes[2 * whole.len()..], rest) }
+        let bytes = bytes[T::BYTES * whole.len()..].chunks_exact(T::BYTES);
+        for (out, bytes) in rest.iter_mut().zip(bytes) {
+            T::dequantize_block(bytes, std::slice::from_mut(out));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn float_dot<T: CpuType, const N: usize>(
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> [f32; N] {
+        // Registers of a step: enough chains of sums to hide the latency of adding.
+        const STEP: usize = 4;
+        let whole = len / 16 * 16;
+        // SAFETY: the caller says that row and inputs are `len` long.
+        unsafe {
+            let mut total = [[_mm512_setzero_ps(); STEP]; N];
+            let mut add = |k: usize, chain: usize| {
+                let values = T::widen_avx512(row.as_ptr().add(k * T::BYTES));
+                for t in 0..N {
+                    let x = _mm512_loadu_ps(x[t].add(k));
+                    total[t][chain] = _mm512_fmadd_ps(values, x, total[t][chain]);
+                }
+            };
+            let steps = len / (STEP * 16) * (STEP * 16);
+            for k in (0..steps).step_by(STEP * 16) {
+                add(k, 0);
+                add(k + 16, 1);
+                add(k + 32, 2);
+                add(k + 48, 3);
+            }
+            for k in (steps..whole).step_by(16) {
+                add(k, 0);
+            }
+            let mut out = [0.0; N];
+            for t in 0..N {
+                let [a, b, c, d] = total[t];
+                let sum = _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d));
+                out[t] = _mm512_reduce_add_ps(sum);
+            }
+            float_rest::<T, N>(row, x, whole..len, &mut out);
+            out
+        }
     }
 
     #[inline(always)]
@@ -121,10 +163,11 @@ impl Level for Avx512 {
     ) {
         // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
         unsafe {
-            if tokens > 4 {
-                tile::<T, 8>(panel, group, out);
-            } else {
-                tile::<T, 4>(panel, group, out);
+            match (T::SUB_LEN, T::HAS_MIN) {
+                (16, false) => tiles::<16, false>(panel, group, tokens, out),
+                (16, true) => tiles::<16, true>(panel, group, tokens, out),
+                (_, false) => tiles::<32, false>(panel, group, tokens, out),
+                (_, true) => tiles::<32, true>(panel, group, tokens, out),
             }
         }
     }
@@ -159,6 +202,28 @@ impl Level for Avx512 {
     }
 }
 
+/// One function for all types of these sub-blocks.
+///
+/// # Safety
+/// As [`Level::code_tile`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline(never)]
+unsafe fn tiles<const SUB_LEN: usize, const HAS_MIN: bool>(
+    panel: CodePanel<'_>,
+    group: TokenGroup<'_>,
+    tokens: usize,
+    out: &mut TileOut,
+) {
+    // SAFETY: the caller's promises are the callee's; a group has 8 tokens whatever their use.
+    unsafe {
+        if tokens > 4 {
+            tile::<SUB_LEN, HAS_MIN, 8>(panel, group, out);
+        } else {
+            tile::<SUB_LEN, HAS_MIN, 4>(panel, group, out);
+        }
+    }
+}
+
 /// The product of one panel with the first `N` rows of a group.
 ///
 /// Per 16 or 32 columns the integer sums of a row and token start from what the offset of the codes contributes, and
@@ -167,13 +232,13 @@ impl Level for Avx512 {
 /// # Safety
 /// As [`Level::code_tile`].
 #[inline(always)]
-unsafe fn tile<T: CpuCode, const N: usize>(
+unsafe fn tile<const SUB_LEN: usize, const HAS_MIN: bool, const N: usize>(
     panel: CodePanel<'_>,
     group: TokenGroup<'_>,
     out: &mut TileOut,
 ) {
     const ROWS: usize = Avx512::ROWS;
-    let subs = 32 / T::SUB_LEN;
+    let subs = 32 / SUB_LEN;
     let blocks = group.scales.len() / GROUP;
     debug_assert_eq!(panel.codes.len(), blocks * 32 * ROWS);
     debug_assert_eq!(panel.scales.len(), blocks * subs * ROWS);
@@ -195,16 +260,16 @@ unsafe fn tile<T: CpuCode, const N: usize>(
         for _ in 0..blocks {
             for sub in 0..subs {
                 let mut dots = [_mm512_setzero_si512(); N];
-                if !T::HAS_MIN {
+                if !HAS_MIN {
                     for t in 0..N {
                         dots[t] = _mm512_set1_epi32(*sums.add(t) as i32);
                     }
                 }
-                for step in 0..T::SUB_LEN / 4 {
+                for step in 0..SUB_LEN / 4 {
                     let weights = _mm512_loadu_si512(codes.cast());
                     codes = codes.add(4 * ROWS);
                     for t in 0..N {
-                        let four = x.add(t * 32 + sub * T::SUB_LEN + step * 4).cast::<i32>();
+                        let four = x.add(t * 32 + sub * SUB_LEN + step * 4).cast::<i32>();
                         dots[t] = _mm512_dpbusd_epi32(
                             dots[t],
                             weights,
@@ -218,7 +283,7 @@ unsafe fn tile<T: CpuCode, const N: usize>(
                     let scale = _mm512_mul_ps(row_scales, _mm512_set1_ps(*x_scales.add(t)));
                     total[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[t]), scale, total[t]);
                 }
-                if T::HAS_MIN {
+                if HAS_MIN {
                     let row_mins = _mm512_loadu_ps(mins);
                     mins = mins.add(ROWS);
                     for t in 0..N {

@@ -17,7 +17,7 @@ pub(super) use avx512::Avx512;
 pub(super) use scalar::Scalar;
 
 use super::gemv::RowInput;
-use super::types::CpuCode;
+use super::types::{CpuCode, CpuType};
 
 /// Activation rows that are quantized side by side for the matrix product.
 pub(super) const GROUP: usize = 8;
@@ -30,6 +30,27 @@ pub(super) const MAX_ROWS: usize = 16;
 
 /// The sums of one tile of a code panel: token by token, `Level::ROWS` rows each.
 pub(super) type TileOut = [f32; GROUP * MAX_ROWS];
+
+/// Adds the products of values `from..len` of a row of plain numbers to dot products.
+///
+/// # Safety
+/// As [`Level::float_dot`].
+#[inline(always)]
+unsafe fn float_rest<T: CpuType, const N: usize>(
+    row: &[u8],
+    x: &[*const f32; N],
+    values: std::ops::Range<usize>,
+    out: &mut [f32; N],
+) {
+    for k in values {
+        let mut value = 0.0;
+        T::dequantize_block(&row[k * T::BYTES..], std::slice::from_mut(&mut value));
+        for (out, x) in out.iter_mut().zip(x) {
+            // SAFETY: the caller says that each pointer leads to enough values.
+            *out += value * unsafe { *x.add(k) };
+        }
+    }
+}
 
 /// One operation, to be run at a level chosen at run time.
 pub(super) trait Kernel {
@@ -81,11 +102,21 @@ pub(super) trait Level: Copy + 'static {
     /// See the trait.
     unsafe fn mul_add(a: f32, b: f32, c: f32) -> f32;
 
-    /// Widens `out.len()` little-endian `f16`.
+    /// Widens `out.len()` values of a type that `WIDENS`.
     ///
     /// # Safety
     /// `bytes` must hold as many.
-    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]);
+    unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]);
+
+    /// Dot products of `len` values of a type that `WIDENS` with `N` rows as long.
+    ///
+    /// # Safety
+    /// `row` must hold `len` values and each pointer in `x` lead to as many.
+    unsafe fn float_dot<T: CpuType, const N: usize>(
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> [f32; N];
 
     /// As `CodeBlock::unpack_block`, of exactly one block.
     ///

@@ -1,9 +1,8 @@
 //! Portable inner loops: the reference for the other levels.
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Level, TileOut, TokenGroup};
-use crate::blocks::read_f16;
+use super::{CodePanel, FLOAT_ROWS, GROUP, Level, TileOut, TokenGroup, float_rest};
 use crate::cpu::gemv::{RowInput, dot_unpacked};
-use crate::cpu::types::CpuCode;
+use crate::cpu::types::{CpuCode, CpuType};
 
 /// The portable level.
 #[derive(Clone, Copy)]
@@ -19,10 +18,30 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn widen_f16(bytes: &[u8], out: &mut [f32]) {
-        for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-            *out = read_f16(bytes);
+    unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]) {
+        for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(T::BYTES)) {
+            T::dequantize_block(bytes, std::slice::from_mut(out));
         }
+    }
+
+    #[inline(always)]
+    unsafe fn float_dot<T: CpuType, const N: usize>(
+        row: &[u8],
+        x: &[*const f32; N],
+        len: usize,
+    ) -> [f32; N] {
+        // In parts, or the sums would lose what is added last.
+        const PART: usize = 64;
+        let mut out = [0.0; N];
+        for start in (0..len).step_by(PART) {
+            let mut part = [0.0; N];
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { float_rest::<T, N>(row, x, start..len.min(start + PART), &mut part) };
+            for (out, part) in out.iter_mut().zip(part) {
+                *out += part;
+            }
+        }
+        out
     }
 
     #[inline(always)]

@@ -4,6 +4,8 @@ use burn_gguf::GgmlType;
 use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
 use burn_gguf_kernels::blocks::{BlockType, BlockVisitor, CodeBlock, FloatBlock, visit};
 
+use crate::compare::Expected;
+
 struct Decode<'a>(&'a [u8]);
 
 impl Decode<'_> {
@@ -37,21 +39,31 @@ pub fn decode(ty: GgmlType, blocks: &[u8]) -> Vec<f32> {
     visit(ty, Decode(blocks)).expect("a computable type has a decoder")
 }
 
+/// The same values in f64.
 pub fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
 /// `x . W^T`: x `[n, cols]`, w `[rows, cols]`.
-pub fn linear(x: &[f32], w: &[f32], cols: usize) -> Vec<f64> {
-    let dot = |a: &[f32], b: &[f32]| {
-        a.iter()
-            .zip(b)
-            .map(|(&a, &b)| f64::from(a) * f64::from(b))
-            .sum()
-    };
-    x.chunks_exact(cols)
-        .flat_map(|x| w.chunks_exact(cols).map(move |w| dot(x, w)))
-        .collect()
+pub fn linear(x: &[f32], w: &[f32], cols: usize) -> Expected {
+    let rows = x.chunks_exact(cols);
+    Expected::sums(rows.flat_map(|x| products(x, w, cols)).collect())
+}
+
+/// The product of each row of w `[rows, cols]` with `x`, beside the root of its squared terms' sum.
+pub fn products(x: &[f32], w: &[f32], cols: usize) -> impl Iterator<Item = (f64, f64)> {
+    w.chunks_exact(cols).map(move |w| {
+        // Several sums at once, which is all the speed this needs.
+        let (mut sums, mut squares) = ([0f64; 8], [0f64; 8]);
+        for (x, w) in x.chunks(8).zip(w.chunks(8)) {
+            for (i, (&x, &w)) in x.iter().zip(w).enumerate() {
+                let term = f64::from(x) * f64::from(w);
+                sums[i] += term;
+                squares[i] += term * term;
+            }
+        }
+        (sums.iter().sum::<f64>(), squares.iter().sum::<f64>().sqrt())
+    })
 }
 
 /// Rows of `dim` values.
@@ -94,6 +106,7 @@ pub fn rope(
     out
 }
 
+/// `activation(gate) * up`.
 pub fn glu(gate: &[f32], up: &[f32], activation: GluActivation) -> Vec<f64> {
     let active = |x: f64| match activation {
         GluActivation::Silu => x / (1.0 + (-x).exp()),
@@ -111,11 +124,17 @@ pub fn glu(gate: &[f32], up: &[f32], activation: GluActivation) -> Vec<f64> {
 /// Shape of an attention call.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
+    /// Sequences.
     pub batch: usize,
+    /// New positions of each.
     pub seq: usize,
+    /// Query heads.
     pub heads: usize,
+    /// Key and value heads.
     pub kv_heads: usize,
+    /// Positions the cache has room for.
     pub capacity: usize,
+    /// Values of a head.
     pub dim: usize,
 }
 

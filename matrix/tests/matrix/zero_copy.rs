@@ -10,7 +10,7 @@ use burn_gguf::store::{GgufStore, NameMap};
 use burn_gguf::{GgmlTensor, GgmlType};
 use burn_store::ModuleSnapshot;
 
-use crate::blocks::blocks;
+use crate::weight;
 
 /// Where the words lie.
 type Address = fn(&GgmlTensor) -> usize;
@@ -55,18 +55,21 @@ fn devices() -> Vec<(&'static str, Device, Address)> {
 
 /// Q8_0 rows are no multiple of 4 bytes: the last word of an odd number of them ends in the file's padding.
 fn write(path: &Path) {
-    let tensor =
-        |ty, rows: usize| blocks(ty, rows * 256, "quantized", 0).expect("fixtures are there");
     let mut writer = GgufWriter::new();
     writer.tensor(
         "embedding",
         &[256, 5],
         GgmlType::Q4K,
-        tensor(GgmlType::Q4K, 5),
+        weight(GgmlType::Q4K, 5, 256),
     );
-    let odd = blocks(GgmlType::Q8_0, 3 * 32, "quantized", 0).expect("fixtures are there");
+    let odd = weight(GgmlType::Q8_0, 3, 32);
     writer.tensor("linear", &[32, 3], GgmlType::Q8_0, odd);
-    writer.tensor("float", &[256, 2], GgmlType::F32, tensor(GgmlType::F32, 2));
+    writer.tensor(
+        "float",
+        &[256, 2],
+        GgmlType::F32,
+        weight(GgmlType::F32, 2, 256),
+    );
     writer.write_file(path).unwrap();
 }
 

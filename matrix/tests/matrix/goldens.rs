@@ -1,16 +1,34 @@
 //! The oracle's own decoders against ggml's C decoders.
 
-use burn_gguf::computable_types;
+use std::path::{Path, PathBuf};
+
 use burn_gguf::device::Backend;
 use burn_gguf::gguf::Gguf;
+use burn_gguf::{GgmlType, computable_types};
+use burn_gguf_matrix::decode;
 
-use crate::{blocks, oracle, report::say};
+use crate::say;
+
+/// The golden file of a type: beside the tests, or in the shared cases.
+fn golden(ty: GgmlType) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let shared =
+        std::env::var_os("BURN_GGUF_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
+    let name = format!("{}.gguf", ty.name().to_lowercase());
+    [
+        root.join("tests/fixtures/blocks"),
+        shared.join("cases/blocks"),
+    ]
+    .into_iter()
+    .map(|dir| dir.join(&name))
+    .find(|path| path.is_file())
+}
 
 #[test]
 fn scalar_decoders_are_bit_equal_to_ggml() {
     let types = computable_types(Backend::Flex).iter().copied();
     for ty in types.filter(|ty| ty.block_len() > 1) {
-        let Some(path) = blocks::golden(ty) else {
+        let Some(path) = golden(ty) else {
             say(&format!("skipped: {ty}: no golden blocks"));
             continue;
         };
@@ -21,7 +39,7 @@ fn scalar_decoders_are_bit_equal_to_ggml() {
             let want = npy[start..]
                 .chunks_exact(4)
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-            let got = oracle::decode(ty, gguf.require(name).unwrap().data());
+            let got = decode(ty, gguf.require(name).unwrap().data());
             assert_eq!(got.len(), want.len(), "{ty} {name}");
             for (i, (got, want)) in got.iter().zip(want).enumerate() {
                 assert_eq!(

@@ -6,20 +6,19 @@ use burn_gguf::device::Backend;
 use burn_gguf::nn::GgmlLinear;
 use burn_gguf::{Arithmetic, GgmlLayout, GgmlTensor, GgmlType, computable_types};
 
-use crate::blocks::{Random, blocks};
-use crate::oracle;
+use burn_gguf_matrix::{Random, decode};
 
 const ROWS: usize = 7;
 const COLS: usize = 256;
 
-fn weight(ty: GgmlType, device: &Device) -> Option<(GgmlTensor, Vec<f32>)> {
-    let bytes = blocks(ty, ROWS * COLS, "quantized", 1)?;
-    let values = oracle::decode(ty, &bytes);
+fn weight(ty: GgmlType, device: &Device) -> (GgmlTensor, Vec<f32>) {
+    let bytes = crate::weight(ty, ROWS, COLS);
+    let values = decode(ty, &bytes);
     let layout = GgmlLayout::matrix(ty, ROWS, COLS).unwrap();
-    Some((
+    (
         GgmlTensor::from_bytes(layout, bytes.into(), device).unwrap(),
         values,
-    ))
+    )
 }
 
 /// `d sum(linear(x) * c) / dx = c . W`.
@@ -52,10 +51,7 @@ fn the_gradient_of_the_input_is_the_product_with_the_weight() {
     let device = Device::flex().autodiff();
     let mut random = Random::new(21);
     for &ty in computable_types(Backend::Flex) {
-        let Some((weight, w)) = weight(ty, &device) else {
-            println!("skipped: {ty}: no golden blocks");
-            continue;
-        };
+        let (weight, w) = weight(ty, &device);
         // The straight-through gradient is the same whatever the forward arithmetic.
         for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
             let x = random.floats(2 * 3 * COLS);
@@ -74,10 +70,7 @@ fn the_gradient_of_the_input_is_the_product_with_the_weight() {
 #[test]
 fn pairs_and_triples_add_their_gradients() {
     let device = Device::flex().autodiff();
-    let Some((weight, w)) = weight(GgmlType::Q8_0, &device) else {
-        println!("skipped: no golden blocks");
-        return;
-    };
+    let (weight, w) = weight(GgmlType::Q8_0, &device);
     let mut random = Random::new(22);
     let (x, c) = (random.floats(COLS), random.floats(ROWS));
     let x = Tensor::<3>::from_data(TensorData::new(x, [1, 1, COLS]), &device).require_grad();
@@ -105,10 +98,7 @@ fn the_weight_is_no_float_parameter_and_the_bias_is() {
         floats.0
     };
     let device = Device::flex().autodiff();
-    let Some((weight, _)) = weight(GgmlType::Q4K, &device) else {
-        println!("skipped: no golden blocks");
-        return;
-    };
+    let (weight, _) = weight(GgmlType::Q4K, &device);
     assert_eq!(count(&GgmlLinear::from_tensor(weight.clone(), None)), 0);
     let layer = GgmlLinear::from_tensor(weight, Some(Tensor::zeros([ROWS], &device)));
     assert_eq!(count(&layer), 1);
