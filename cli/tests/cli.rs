@@ -591,7 +591,7 @@ fn matrix_runs_what_is_selected_and_writes_reports() {
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("linear_exact Q8_0 on flex"));
     let table = std::fs::read_to_string(&markdown).unwrap();
     assert!(
-        table.starts_with("| type | flex |\n|---|---|\n| F32 | ok, "),
+        table.starts_with("| type | flex |\n|---|---|\n| Q8_0 | ok, "),
         "{table}"
     );
 }
