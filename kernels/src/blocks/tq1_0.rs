@@ -34,7 +34,7 @@ fn unpack_digits(bytes: &[u8], codes: &mut [u8]) {
     for codes in codes.chunks_exact_mut(bytes.len()) {
         for (code, byte) in codes.iter_mut().zip(bytes) {
             let rest = byte.wrapping_mul(power);
-            *code = (u16::from(rest) * 3 >> 8) as u8;
+            *code = ((u16::from(rest) * 3) >> 8) as u8;
         }
         power = power.wrapping_mul(3);
     }
