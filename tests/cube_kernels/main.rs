@@ -374,11 +374,7 @@ fn linear_with_every_reduction() {
                     println!("skipped: shared memory on a software Vulkan device");
                     continue;
                 }
-                Reduction::Plane
-                    if !planes
-                        && !(std::env::var_os("TRYPLANE").is_some()
-                            && target.name == "wgpu<wgsl>") =>
-                {
+                Reduction::Plane if !planes => {
                     println!("skipped: no plane operations");
                     continue;
                 }

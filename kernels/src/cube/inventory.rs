@@ -1,4 +1,7 @@
-//! Every kernel of this crate in every form it is launched in, for checks that compile without a device.
+//! Every kernel of this crate in the forms it is launched in, for checks that compile without a device.
+//!
+//! Forms of the matrix-vector kernel that differ only in how often the same code is unrolled are listed for a few types,
+//! not for all: a compiler takes long over each.
 
 use std::sync::Arc;
 
@@ -27,6 +30,14 @@ use super::{
 use crate::GgmlType;
 
 const REDUCTIONS: [Reduction; 3] = [Reduction::Plane, Reduction::Shared, Reduction::Alone];
+
+/// Types whose kernels are listed for every number of tokens and rows.
+const UNROLLED_TYPES: [GgmlType; 4] = [
+    GgmlType::F32,
+    GgmlType::Q4_0,
+    GgmlType::Q4K,
+    GgmlType::IQ2XS,
+];
 
 /// One kernel as it would be compiled.
 pub struct KernelEntry {
@@ -160,10 +171,13 @@ impl List<'_> {
     }
 
     fn gemv(&mut self, ty: GgmlType, vector: usize) {
+        let all_counts = UNROLLED_TYPES.contains(&ty);
         for reduction in REDUCTIONS {
             for (rows, strip) in [(1, "short"), (4096, "long")] {
                 for tokens in [1, 2, 4, 8] {
-                    self.gemv_form(ty, vector, reduction, (rows, strip), tokens, Route::All);
+                    if all_counts || strip == "long" && matches!(tokens, 1 | 8) {
+                        self.gemv_form(ty, vector, reduction, (rows, strip), tokens, Route::All);
+                    }
                 }
             }
             self.gemv_form(ty, vector, reduction, (4096, "long"), 1, Route::Slots);

@@ -232,11 +232,11 @@ fn quad_values(codes: &PartCodes, #[comptime] q: usize, #[comptime] ty: GgmlType
     let layout = comptime!(PartLayout::known(ty));
     let mut quad = bytes_to_quad(codes.codes[q]);
     if comptime!(layout.offset > 0) {
-        quad = quad - Quad::new(comptime!(layout.offset as f32));
+        quad -= Quad::new(comptime!(layout.offset as f32));
     }
-    quad = quad * Quad::new(codes.scales[q]);
+    quad *= Quad::new(codes.scales[q]);
     if comptime!(layout.has_min) {
-        quad = quad - Quad::new(codes.mins[q]);
+        quad -= Quad::new(codes.mins[q]);
     }
     quad
 }

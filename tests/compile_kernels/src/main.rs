@@ -1,4 +1,5 @@
-//! Writes the CUDA C++ source of every kernel into a folder: `compile-kernels DIR`.
+//! Writes the CUDA C++ source of every kernel into a folder: `compile-kernels DIR [PART OF A NAME]`; with a part of a
+//! name, only of the kernels that have it in theirs.
 //!
 //! Each kernel becomes `NNN.cu` and a line of `kernels.tsv`: number, name, shared memory bytes.
 //! `check.py` beside this crate compiles the sources to machine code.
@@ -31,13 +32,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(
         std::env::args()
             .nth(1)
-            .ok_or("usage: compile-kernels DIR")?,
+            .ok_or("usage: compile-kernels DIR [PART OF A NAME]")?,
     );
     fs::create_dir_all(&dir)?;
     let properties = Arc::new(gpu());
     let target = Arc::new(TargetProperties::default());
     let entries = inventory(&properties, &target, &placeholder());
     let mut index = String::new();
+    let part = std::env::args().nth(2).unwrap_or_default();
+    let entries: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.name.contains(&part))
+        .collect();
     for (i, entry) in entries.iter().enumerate() {
         let source = cuda(&*entry.kernel).map_err(|e| format!("{}: {e}", entry.name))?;
         fs::write(dir.join(format!("{i:03}.cu")), source.source)?;
@@ -50,7 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn cuda(kernel: &dyn CubeKernel) -> Result<cubecl_cpp::ComputeKernel, String> {
     let mut compiler = CppCompiler::<Cuda>::default();
-    let options = CompilationOptions::default();
+    let mut options = CompilationOptions::default();
+    options.supports_features.dp4a = true;
     compiler
         .compile(kernel.define(), &options)
         .map_err(|e| e.to_string())
