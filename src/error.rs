@@ -49,6 +49,20 @@ pub enum TensorError {
         /// Bytes given.
         found: usize,
     },
+    /// A stack takes one factor, or one per matrix.
+    #[error("{found} scale factors for {matrices} stacked matrices; expected 1 or {matrices}")]
+    ScaleCount {
+        /// Stacked matrices.
+        matrices: usize,
+        /// Factors given.
+        found: usize,
+    },
+    /// A scale factor is infinite or not a number.
+    #[error("a scale factor is {value}; it must be finite")]
+    ScaleValue {
+        /// The factor.
+        value: String,
+    },
     /// The tensor's number of dimensions has no matrix reading.
     #[error(
         "a tensor of shape {shape:?} (ne order) is neither a vector, a matrix nor a stack of matrices"

@@ -8,6 +8,7 @@ mod layout;
 pub mod nn;
 pub mod ops;
 pub mod quantize;
+mod scales;
 pub mod store;
 mod tensor;
 

@@ -14,6 +14,7 @@ use crate::error::{LoadError, TensorError};
 use crate::gguf::TensorInfo;
 use crate::layout::GgmlLayout;
 use crate::ops::GgmlOps;
+use crate::scales::Scales;
 
 /// The backend form of a [`GgmlTensor`]: GGML blocks as u32 words plus their layout.
 #[derive(Debug, Clone, ExtensionType)]
@@ -33,6 +34,7 @@ pub struct GgmlPrimitive<B: burn::backend::Backend> {
 pub struct GgmlTensor {
     words: Tensor<1, Int>,
     layout: GgmlLayout,
+    scales: Option<Scales>,
 }
 
 impl GgmlTensor {
@@ -72,7 +74,11 @@ impl GgmlTensor {
         let words = device.memory_persistent_allocations(data, |data| {
             Tensor::from_data(data, (device, DType::U32))
         });
-        Ok(Self { words, layout })
+        Ok(Self {
+            words,
+            layout,
+            scales: None,
+        })
     }
 
     /// Loads a tensor of a GGUF file: `{cols}` as one row, `{cols, rows}` as a matrix, `{cols, rows, n}` as a stack.
@@ -93,8 +99,31 @@ impl GgmlTensor {
     }
 
     /// Wraps words that already live on a device.
-    pub(crate) fn from_words(words: Tensor<1, Int>, layout: GgmlLayout) -> Self {
-        Self { words, layout }
+    pub(crate) fn from_words(
+        words: Tensor<1, Int>,
+        layout: GgmlLayout,
+        scales: Option<Scales>,
+    ) -> Self {
+        Self {
+            words,
+            layout,
+            scales,
+        }
+    }
+
+    /// The tensor with every value multiplied by a factor outside its blocks: one for all, or one per matrix of a stack,
+    /// as the `.scale` tensors beside `NVFP4` weights hold them. Factors of 1 change nothing.
+    ///
+    /// # Errors
+    /// If there are neither one nor as many factors as matrices, or one is not finite.
+    pub fn with_scales(mut self, scales: &[f32]) -> Result<Self, TensorError> {
+        self.scales = Scales::new(scales, self.layout.matrices())?;
+        Ok(self)
+    }
+
+    /// The factors of [`with_scales`](Self::with_scales), if there are any other than 1.
+    pub fn scales(&self) -> Option<&[f32]> {
+        self.scales.as_ref().map(Scales::factors)
     }
 
     /// The blocks as u32 words, `[layout.word_len()]`.
@@ -125,7 +154,7 @@ impl GgmlTensor {
         ensure_computable(self.layout.ggml_type(), Backend::of(device)?)?;
         Ok(Self {
             words: self.words.to_device(device),
-            layout: self.layout,
+            ..self
         })
     }
 
@@ -137,10 +166,14 @@ impl GgmlTensor {
 
     /// The values as a dense tensor `[matrices * rows, cols]` of `dtype` (F32, F16 or BF16 where the device has it).
     pub fn dequantize(&self, dtype: FloatDType) -> Tensor<2> {
-        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_dequantize(
+        let values = Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_dequantize(
             self.primitive(),
             dtype,
-        ))
+        ));
+        match &self.scales {
+            None => values,
+            Some(scales) => scales.apply_to_rows(values, &self.layout),
+        }
     }
 
     /// `y = x . W^T`: `[.., cols] -> [.., rows]`, the product of a linear layer whose weight this is.
@@ -149,11 +182,12 @@ impl GgmlTensor {
     /// If the last dimension of `x` is not `cols`, or the tensor is a stack.
     pub fn linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
         self.check_input(&x);
-        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_linear(
+        let y = Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_linear(
             x.into_dispatch(),
             self.primitive(),
             arithmetic,
-        ))
+        ));
+        self.scale(y)
     }
 
     /// Two products over the same input, for example the gate and up projections of a gated MLP.
@@ -173,7 +207,10 @@ impl GgmlTensor {
             weights[1].primitive(),
             arithmetic,
         );
-        [Tensor::from_dispatch(a), Tensor::from_dispatch(b)]
+        [
+            weights[0].scale(Tensor::from_dispatch(a)),
+            weights[1].scale(Tensor::from_dispatch(b)),
+        ]
     }
 
     /// Three products over the same input: the query, key and value projections of an attention layer.
@@ -194,9 +231,62 @@ impl GgmlTensor {
             arithmetic,
         );
         [
-            Tensor::from_dispatch(a),
-            Tensor::from_dispatch(b),
-            Tensor::from_dispatch(c),
+            weights[0].scale(Tensor::from_dispatch(a)),
+            weights[1].scale(Tensor::from_dispatch(b)),
+            weights[2].scale(Tensor::from_dispatch(c)),
+        ]
+    }
+
+    /// A mixture of experts over a stack: for token `t` and chosen slot `s` the product of a row of `x` with matrix
+    /// `ids[t, s]`. `x` is `[tokens, 1, cols]`, one row for all chosen experts of a token, or `[tokens, chosen, cols]`;
+    /// `ids` is `[tokens, chosen]`; the result is `[tokens, chosen, rows]`.
+    ///
+    /// Ids out of range panic on CPU devices; on CubeCL devices, which cannot report an error, their rows are NaN.
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
+    pub fn linear_experts(
+        &self,
+        x: Tensor<3>,
+        ids: Tensor<2, Int>,
+        arithmetic: Arithmetic,
+    ) -> Tensor<3> {
+        self.check_experts(&x, &ids);
+        let y = Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_linear_experts(
+            x.into_dispatch(),
+            self.primitive(),
+            ids.clone().into_dispatch(),
+            arithmetic,
+        ));
+        self.scale_experts(y, ids)
+    }
+
+    /// Two stacks over the same input and choice, for example the gate and up projections of the experts.
+    ///
+    /// # Panics
+    /// As [`linear_experts`](Self::linear_experts), or if the stacks differ in their number of matrices.
+    pub fn linear_experts_pair(
+        stacks: [&Self; 2],
+        x: Tensor<3>,
+        ids: Tensor<2, Int>,
+        arithmetic: Arithmetic,
+    ) -> [Tensor<3>; 2] {
+        stacks.iter().for_each(|w| w.check_experts(&x, &ids));
+        let [first, second] = stacks.map(|w| w.layout.matrices());
+        assert_eq!(
+            first, second,
+            "linear_experts_pair: stacks of different experts"
+        );
+        let (a, b) = <Dispatch as GgmlOps>::ggml_linear_experts_pair(
+            x.into_dispatch(),
+            stacks[0].primitive(),
+            stacks[1].primitive(),
+            ids.clone().into_dispatch(),
+            arithmetic,
+        );
+        [
+            stacks[0].scale_experts(Tensor::from_dispatch(a), ids.clone()),
+            stacks[1].scale_experts(Tensor::from_dispatch(b), ids),
         ]
     }
 
@@ -205,10 +295,29 @@ impl GgmlTensor {
     /// Ids out of range panic on CPU devices, as burn's embedding does; on CubeCL devices, which
     /// cannot report an error, their rows are NaN.
     pub fn gather_rows(&self, ids: Tensor<1, Int>) -> Tensor<2> {
-        Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_gather_rows(
+        let rows = Tensor::from_dispatch(<Dispatch as GgmlOps>::ggml_gather_rows(
             self.primitive(),
-            ids.into_dispatch(),
-        ))
+            ids.clone().into_dispatch(),
+        ));
+        match &self.scales {
+            None => rows,
+            Some(scales) => scales.apply_to_gathered(rows, ids, &self.layout),
+        }
+    }
+
+    /// A product of the only matrix.
+    fn scale<const D: usize>(&self, y: Tensor<D>) -> Tensor<D> {
+        match &self.scales {
+            None => y,
+            Some(scales) => y.mul_scalar(scales.factors()[0]),
+        }
+    }
+
+    fn scale_experts(&self, y: Tensor<3>, ids: Tensor<2, Int>) -> Tensor<3> {
+        match &self.scales {
+            None => y,
+            Some(scales) => scales.apply_to_chosen(y, ids),
+        }
     }
 
     fn primitive(&self) -> GgmlPrimitive<Dispatch> {
@@ -216,6 +325,19 @@ impl GgmlTensor {
             words: self.words.clone().into_dispatch(),
             layout: self.layout,
         }
+    }
+
+    fn check_experts(&self, x: &Tensor<3>, ids: &Tensor<2, Int>) {
+        let ([tokens, slots, width], [id_tokens, chosen]) = (x.dims(), ids.dims());
+        assert!(
+            width == self.layout.cols() && tokens == id_tokens && (slots == 1 || slots == chosen),
+            "linear_experts: inputs {:?} with ids {:?} do not fit a stack of {} matrices of {} rows of {} values",
+            x.dims(),
+            ids.dims(),
+            self.layout.matrices(),
+            self.layout.rows(),
+            self.layout.cols(),
+        );
     }
 
     fn check_input<const D: usize>(&self, x: &Tensor<D>) {

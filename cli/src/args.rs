@@ -32,8 +32,14 @@ pub enum Command {
     Logits(LogitsArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(TokenizeArgs),
+    /// Measure on a text which inputs of each weight matter, for quantization
+    Imatrix(ImatrixArgs),
     /// Write a tensor's dequantized values as a .npy file
     Tensor(TensorArgs),
+    /// Write a file with its tensors quantized
+    Quantize(QuantizeArgs),
+    /// Run every operation on every block type on every device against an oracle, and time them
+    Matrix(MatrixArgs),
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -223,4 +229,95 @@ pub struct TensorArgs {
     /// The .npy file to write
     #[arg(long)]
     pub out: PathBuf,
+}
+
+#[derive(Args)]
+pub struct QuantizeArgs {
+    /// A GGUF file (any shard of a split one)
+    pub input: String,
+    /// The file to write
+    pub output: PathBuf,
+    /// A recipe (Q4_K_M, IQ3_XS, MXFP4_MOE, F16, COPY, ...) or a tensor type
+    #[arg(value_name = "TYPE|RECIPE", required_unless_present = "config")]
+    pub recipe: Option<String>,
+    /// An importance matrix, as `imatrix` or llama-imatrix collects it
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// Quantize the tensors whose name the regular expression finds something in to this type, or leave them (`skip`);
+    /// may be given several times
+    #[arg(long = "rule", value_name = "REGEX=TYPE")]
+    pub rules: Vec<String>,
+    /// A quantization configuration with rules, TOML or JSON; rules on the command line come first
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The same type for every tensor, without the recipe's mix
+    #[arg(long)]
+    pub pure: bool,
+    /// The type of the output matrix
+    #[arg(long, value_name = "TYPE")]
+    pub output_type: Option<String>,
+    /// The type of the token embeddings
+    #[arg(long, value_name = "TYPE")]
+    pub token_embedding_type: Option<String>,
+    /// Write as many shards as are read, and not one file
+    #[arg(long)]
+    pub keep_split: bool,
+    /// Write the report as JSON to this file, too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Only say what would become of each tensor
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args)]
+pub struct ImatrixArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text
+    #[arg(short, long)]
+    pub file: PathBuf,
+    /// The GGUF file to write
+    #[arg(short, long, default_value = "imatrix.gguf")]
+    pub output: PathBuf,
+    /// Most chunks (default: the whole text)
+    #[arg(long)]
+    pub chunks: Option<usize>,
+    /// Tokens of a chunk, each read from an empty cache
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunk_size: u32,
+    /// Recognise special tokens in the text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Measure the output head too
+    #[arg(long)]
+    pub process_output: bool,
+}
+
+#[derive(Args)]
+pub struct MatrixArgs {
+    /// Devices, comma separated or repeated (default: all compiled in that this machine has)
+    #[arg(long, value_delimiter = ',')]
+    pub device: Vec<String>,
+    /// Block types as ggml spells them, comma separated or repeated (default: all)
+    #[arg(long, value_delimiter = ',')]
+    pub types: Vec<String>,
+    /// Operations or groups of them, comma separated or repeated (default: all)
+    #[arg(long, value_delimiter = ',')]
+    pub ops: Vec<String>,
+    /// Run the product of all sizes on every device, not on the CPU only
+    #[arg(long)]
+    pub full: bool,
+    /// Runs of each timed product, of which the median counts; 0 times nothing
+    #[arg(short = 'r', long, default_value_t = 5)]
+    pub runs: usize,
+    /// Write a row for each operation, type, device and shape as a JSON array
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the picture: one page that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write tables of types and layer operations by device
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }

@@ -22,7 +22,10 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
+        Command::Imatrix(args) => commands::imatrix::run(args),
         Command::Tensor(args) => commands::tensor::run(args),
+        Command::Quantize(args) => commands::quantize::run(args),
+        Command::Matrix(args) => commands::matrix::run(args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,16 @@ pub enum ModelError {
         #[source]
         source: Box<GgufStoreError>,
     },
+    /// A scale factor that belongs to no weight of the model.
+    #[error(
+        "{architecture} model: tensor \"{tensor}\" scales no weight of the model; it would compute wrong numbers without it"
+    )]
+    StrayScale {
+        /// `general.architecture`.
+        architecture: String,
+        /// The tensor.
+        tensor: String,
+    },
     /// The architecture is not run here.
     #[error("architecture \"{architecture}\" is not supported; supported: {supported}")]
     UnknownArchitecture {
@@ -55,6 +65,22 @@ pub enum ModelError {
         token: u32,
         /// Tokens the model has.
         vocab: usize,
+    },
+    /// A text is too short to learn from.
+    #[error(
+        "the text has {tokens} tokens; one chunk takes {chunk}; give more text or a smaller chunk"
+    )]
+    TooFewTokens {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens of a chunk.
+        chunk: usize,
+    },
+    /// A layer's input is infinite or not a number.
+    #[error("the input of \"{tensor}\" is not finite; the model or its file is broken")]
+    NotFinite {
+        /// The weight the input goes to.
+        tensor: String,
     },
     /// The context is full.
     #[error(

@@ -1,6 +1,8 @@
 //! Filling a model's module from a file.
 
-use burn::module::Module;
+use std::collections::HashMap;
+
+use burn::module::{Module, ParamId};
 use burn_gguf::Arithmetic;
 use burn_gguf::gguf::Gguf;
 use burn_gguf::store::{GgufStore, LoadProfile, LoadProgress, NameMap};
@@ -27,6 +29,8 @@ pub struct LoadOptions {
 pub struct LoadReport {
     /// Tensors of the file that no part of the model uses.
     pub unused: Vec<String>,
+    /// Names of the packed weights in the file, by their parameter's id.
+    pub weights: HashMap<ParamId, String>,
 }
 
 /// Fills `model` by its binding tables.
@@ -52,10 +56,24 @@ pub(crate) fn load_module<M: Module>(
             architecture: gguf.metadata().architecture().unwrap_or("?").to_string(),
             source: Box::new(source),
         })?;
+    // A factor without its weight: the file means something this model would get wrong.
+    let stray = |name: &&String| {
+        name.strip_suffix(".scale").is_some_and(|stem| {
+            let stem = stem.strip_suffix(".weight").unwrap_or(stem);
+            !result.unused.contains(&format!("{stem}.weight"))
+        })
+    };
+    if let Some(name) = result.unused.iter().find(stray) {
+        return Err(ModelError::StrayScale {
+            architecture: gguf.metadata().architecture().unwrap_or("?").to_string(),
+            tensor: name.clone(),
+        });
+    }
     Ok((
         model,
         LoadReport {
             unused: result.unused,
+            weights: store.loaded_weights().clone(),
         },
     ))
 }

@@ -53,6 +53,7 @@ use bytes::Bytes;
 pub use convert::{FromValue, Mismatch};
 pub use error::{FileName, GgufError};
 pub use metadata::Metadata;
+pub use split::{shard_paths, write_shards};
 pub use tensor_info::TensorInfo;
 pub use value::{Array, GgufString, StringArray, StringIter, Value, ValueType};
 pub use writer::{GgufWriter, TensorData};

@@ -13,6 +13,16 @@ pub(super) fn replace_file<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write, &FileName) -> Result<T, GgufError>,
 ) -> Result<T, GgufError> {
+    let (staged, result) = stage_file(path, write)?;
+    staged.commit()?;
+    Ok(result)
+}
+
+/// Lets `write` fill a new file beside `path`, complete on disk but not yet called `path`.
+pub(super) fn stage_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write, &FileName) -> Result<T, GgufError>,
+) -> Result<(StagedFile, T), GgufError> {
     let name = FileName::from(path);
     let failed = |action| {
         let file = name.clone();
@@ -27,7 +37,10 @@ pub(super) fn replace_file<T>(
         kind: "a directory",
     })?;
     let file = File::create_new(&temporary).map_err(failed("create a temporary file beside it"))?;
-    let guard = RemoveOnDrop(Some(&temporary));
+    let staged = StagedFile {
+        temporary: Some(temporary),
+        path: path.to_owned(),
+    };
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let result = write(&mut out, &name)?;
     let file = out
@@ -35,10 +48,37 @@ pub(super) fn replace_file<T>(
         .map_err(|e| failed("write")(e.into_error()))?;
     // Without this a crash soon after could leave the name on an incomplete file.
     file.sync_all().map_err(failed("write"))?;
-    drop(file);
-    fs::rename(&temporary, path).map_err(failed("replace"))?;
-    guard.keep();
-    Ok(result)
+    Ok((staged, result))
+}
+
+/// A complete file that still has a temporary name; removed if it never gets its own.
+pub(super) struct StagedFile {
+    temporary: Option<PathBuf>,
+    path: PathBuf,
+}
+
+impl StagedFile {
+    /// Gives the file its name, in place of what had it.
+    pub(super) fn commit(mut self) -> Result<(), GgufError> {
+        if let Some(temporary) = &self.temporary {
+            fs::rename(temporary, &self.path).map_err(|source| GgufError::Io {
+                file: FileName::from(self.path.as_path()),
+                action: "replace",
+                source,
+            })?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // The error that led here is the one to report.
+            let _ = fs::remove_file(temporary);
+        }
+    }
 }
 
 /// A hidden name in the same directory, unique in this process and among processes.
@@ -49,21 +89,4 @@ fn temporary_name(path: &Path) -> Option<PathBuf> {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     name.push(format!(".{}-{number}.tmp", process::id()));
     Some(path.with_file_name(name))
-}
-
-struct RemoveOnDrop<'a>(Option<&'a Path>);
-
-impl RemoveOnDrop<'_> {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for RemoveOnDrop<'_> {
-    fn drop(&mut self) {
-        if let Some(path) = self.0 {
-            // The error that led here is the one to report.
-            let _ = fs::remove_file(path);
-        }
-    }
 }

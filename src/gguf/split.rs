@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::{FileName, GgufError};
 use super::metadata::Metadata;
+use super::replace::{StagedFile, stage_file};
 use super::shard::Shard;
+use super::writer::GgufWriter;
 
 const NUMBER_KEY: &str = "split.no";
 const COUNT_KEY: &str = "split.count";
@@ -146,6 +148,56 @@ fn check_tensors(shards: &[Shard]) -> Result<(), GgufError> {
     Ok(())
 }
 
+/// The paths of `count` shards of a model called `path`: `NAME-00001-of-00003.gguf` and so on for `NAME.gguf`, and for
+/// any shard of such a name. One shard is called `path` itself.
+pub fn shard_paths(path: &Path, count: usize) -> Vec<PathBuf> {
+    if count == 1 {
+        return vec![path.to_owned()];
+    }
+    let is_gguf = |extension: &std::ffi::OsStr| extension.eq_ignore_ascii_case("gguf");
+    let stem = match ShardName::parse(path) {
+        Some(name) => name.stem(),
+        None if path.extension().is_some_and(is_gguf) => path.with_extension(""),
+        None => path.to_owned(),
+    };
+    let path = |number: usize| {
+        let mut name = stem.clone().into_os_string();
+        name.push(format!("-{number:05}-of-{count:05}.gguf"));
+        name.into()
+    };
+    (1..=count).map(path).collect()
+}
+
+/// Writes one model as one shard a writer, to [`shard_paths`], and returns the bytes of all. Several writers get the
+/// keys that describe the split; the model's metadata belongs into the first.
+///
+/// No shard appears under its name before all are complete.
+///
+/// # Errors
+/// As [`GgufWriter::write_to`].
+pub fn write_shards(path: &Path, writers: &mut [GgufWriter<'_>]) -> Result<u64, GgufError> {
+    let paths = shard_paths(path, writers.len());
+    let tensors: usize = writers.iter().map(GgufWriter::n_tensors).sum();
+    let count = writers.len() as u16;
+    if count > 1 {
+        for (number, writer) in (0u16..).zip(&mut *writers) {
+            writer
+                .set_metadata(NUMBER_KEY, number)
+                .set_metadata(COUNT_KEY, count)
+                .set_metadata(TENSORS_KEY, tensors as i32);
+        }
+    }
+    let mut staged = Vec::with_capacity(paths.len());
+    let mut bytes = 0;
+    for (path, writer) in paths.iter().zip(&*writers) {
+        let (file, written) = stage_file(path, |out, name| writer.write_named(out, name))?;
+        staged.push(file);
+        bytes += written;
+    }
+    staged.into_iter().try_for_each(StagedFile::commit)?;
+    Ok(bytes)
+}
+
 /// A path of the form `PREFIX-00002-of-00003.gguf`, the numbers of any width.
 #[derive(Debug, PartialEq, Eq)]
 struct ShardName {
@@ -176,6 +228,11 @@ impl ShardName {
             count: digits(count)?,
             suffix: name[head.len()..].to_owned(),
         })
+    }
+
+    /// `PREFIX` with its directory.
+    fn stem(&self) -> PathBuf {
+        self.directory.join(&self.prefix)
     }
 
     fn sibling(&self, number: u64) -> PathBuf {
@@ -211,6 +268,20 @@ mod tests {
 
         let name = ShardName::parse(Path::new("m-1-of-12.gguf")).unwrap();
         assert_eq!(name.sibling(10), Path::new("m-10-of-12.gguf"));
+    }
+
+    #[test]
+    fn paths_of_shards_to_write() {
+        let names = |path: &str, count| -> Vec<String> {
+            let paths = shard_paths(Path::new(path), count);
+            paths.iter().map(|p| p.display().to_string()).collect()
+        };
+        assert_eq!(names("d/m.gguf", 1), ["d/m.gguf"]);
+        let two = ["d/m-00001-of-00002.gguf", "d/m-00002-of-00002.gguf"];
+        assert_eq!(names("d/m.gguf", 2), two);
+        assert_eq!(names("d/m", 2), two);
+        assert_eq!(names("d/m-00001-of-00003.gguf", 2), two);
+        assert_eq!(names("m.v1", 2)[0], "m.v1-00001-of-00002.gguf");
     }
 
     #[test]

@@ -173,6 +173,21 @@ impl<'a> GgufWriter<'a> {
 
     /// Adds a tensor of another GGUF as it is, of whatever type; the bytes are shared, not copied.
     pub fn copy_tensor(&mut self, tensor: &TensorInfo) -> &mut Self {
+        self.copy_described(tensor, tensor.bytes().into())
+    }
+
+    /// Adds a tensor that is described as one of another GGUF is, whatever its type, and whose bytes `produce` writes.
+    ///
+    /// It is called once for every file written.
+    pub fn copy_tensor_with(
+        &mut self,
+        tensor: &TensorInfo,
+        produce: impl Fn(&mut dyn Write) -> io::Result<()> + 'a,
+    ) -> &mut Self {
+        self.copy_described(tensor, TensorData::Produced(Box::new(produce)))
+    }
+
+    fn copy_described(&mut self, tensor: &TensorInfo, data: TensorData<'a>) -> &mut Self {
         let by_type = tensor.ggml_type().and_then(|ty| {
             validate::byte_size(tensor.file(), tensor.name(), tensor.shape(), ty).ok()
         });
@@ -182,7 +197,7 @@ impl<'a> GgufWriter<'a> {
             dims: tensor.shape().to_vec(),
             type_id: tensor.type_id(),
             raw_size: (by_type != Some(size)).then_some(size),
-            data: tensor.bytes().into(),
+            data,
         });
         self
     }
@@ -234,7 +249,16 @@ impl<'a> GgufWriter<'a> {
         replace_file(path.as_ref(), |out, name| self.write_named(out, name))
     }
 
-    fn write_named(&self, out: &mut dyn Write, file: &FileName) -> Result<u64, GgufError> {
+    /// How many tensors were added.
+    pub(super) fn n_tensors(&self) -> usize {
+        self.tensors.len()
+    }
+
+    pub(super) fn write_named(
+        &self,
+        out: &mut dyn Write,
+        file: &FileName,
+    ) -> Result<u64, GgufError> {
         let plan = self.plan(file)?;
         let failed = |source| GgufError::Io {
             file: file.clone(),

@@ -4,6 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf_kernels::cpu::Arithmetic;
 
+use super::observe;
 use super::param::GgmlParam;
 use crate::tensor::GgmlTensor;
 
@@ -61,6 +62,7 @@ impl GgmlEmbedding {
     /// # Panics
     /// If the input's last dimension is not `d_model`, or no table has been loaded.
     pub fn as_linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
+        observe::linear(&self.weight, &x);
         self.weight.tensor().linear(self.weight.pad(x), arithmetic)
     }
 }

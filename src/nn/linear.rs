@@ -4,6 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use burn_gguf_kernels::cpu::Arithmetic;
 
+use super::observe;
 use super::param::GgmlParam;
 use crate::layout::GgmlLayout;
 use crate::tensor::GgmlTensor;
@@ -68,6 +69,7 @@ impl GgmlLinear {
     /// # Panics
     /// If the input's last dimension is not `d_input`, or no weight has been loaded.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        observe::linear(&self.weight, &input);
         let input = self.weight.pad(input);
         self.add_bias(self.weight.tensor().linear(input, self.arithmetic))
     }
@@ -79,6 +81,9 @@ impl GgmlLinear {
     pub fn forward_pair<const D: usize>(layers: [&Self; 2], input: Tensor<D>) -> [Tensor<D>; 2] {
         if !Self::share_input(&layers) {
             return layers.map(|layer| layer.forward(input.clone()));
+        }
+        for layer in layers {
+            observe::linear(&layer.weight, &input);
         }
         let input = layers[0].weight.pad(input);
         let weights = layers.map(|layer| layer.weight.tensor());
@@ -94,6 +99,9 @@ impl GgmlLinear {
     pub fn forward_triple<const D: usize>(layers: [&Self; 3], input: Tensor<D>) -> [Tensor<D>; 3] {
         if !Self::share_input(&layers) {
             return layers.map(|layer| layer.forward(input.clone()));
+        }
+        for layer in layers {
+            observe::linear(&layer.weight, &input);
         }
         let input = layers[0].weight.pad(input);
         let weights = layers.map(|layer| layer.weight.tensor());

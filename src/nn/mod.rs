@@ -1,11 +1,15 @@
 //! Layers over block-quantized weights, as burn modules.
 
 mod embedding;
+mod experts;
 pub mod functional;
 mod linear;
+mod observe;
 mod param;
 
 pub use embedding::GgmlEmbedding;
+pub use experts::GgmlExperts;
 pub use linear::GgmlLinear;
+pub use observe::{InputObserver, observe};
 pub use param::GgmlParam;
-pub(crate) use param::{GGML_PARAM, LAYOUT_FIELD, WORDS_FIELD, layout_values, parse_layout};
+pub(crate) use param::{Description, GGML_PARAM, LAYOUT_FIELD, WORDS_FIELD};

@@ -8,13 +8,15 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_gguf_kernels::GgmlType;
 
 use crate::layout::GgmlLayout;
+use crate::scales::Scales;
 use crate::tensor::GgmlTensor;
 
 /// The container type a [`GgmlParam`] names to visitors and mappers.
 pub(crate) const GGML_PARAM: &str = "Struct:GgmlParam";
 /// Path segment of the blocks, `[words]` of U32.
 pub(crate) const WORDS_FIELD: &str = "words";
-/// Path segment of the layout, `[4]` of I32: type id, matrices, rows, cols.
+/// Path segment of the layout, `[4..]` of I32: type id, matrices, rows, cols, then the bits of the scale factors that
+/// stand outside the blocks, if there are any.
 pub(crate) const LAYOUT_FIELD: &str = "layout";
 
 /// A frozen block-quantized weight inside a module.
@@ -26,8 +28,10 @@ pub struct GgmlParam {
     words: Param<Tensor<1, Int>>,
     layout: Param<Tensor<1, Int>>,
     // What `layout` holds, kept on the host; `None` until a weight is loaded.
-    loaded: Option<GgmlLayout>,
-    // `[rows, cols]` of the weight; the blocks' rows may be longer, see `from_padded`.
+    loaded: Option<Description>,
+    // Stacked matrices, 1 for a plain weight.
+    matrices: usize,
+    // `[rows, cols]` of one; the blocks' rows may be longer, see `from_padded`.
     shape: [usize; 2],
 }
 
@@ -35,6 +39,11 @@ impl GgmlParam {
     /// A parameter without a weight yet, to be filled with a `[rows, cols]` matrix of any block type by
     /// [`GgufStore`](crate::store::GgufStore).
     pub fn uninitialized(rows: usize, cols: usize, device: &Device) -> Self {
+        Self::uninitialized_stack(1, rows, cols, device)
+    }
+
+    /// As [`uninitialized`](Self::uninitialized) for a stack `[matrices, rows, cols]`, the weights of experts.
+    pub fn uninitialized_stack(matrices: usize, rows: usize, cols: usize, device: &Device) -> Self {
         let empty = TensorData::new(vec![0u32], [1]);
         Self {
             words: Param::initialized(
@@ -43,9 +52,10 @@ impl GgmlParam {
             ),
             layout: Param::initialized(
                 ParamId::new(),
-                layout_tensor(&[-1, 1, rows as i64, cols as i64], device),
+                layout_tensor(&[-1, matrices as i32, rows as i32, cols as i32], device),
             ),
             loaded: None,
+            matrices,
             shape: [rows, cols],
         }
     }
@@ -85,15 +95,16 @@ impl GgmlParam {
             layout.cols(),
             "a row of {cols} values does not fill up to {layout:?}"
         );
-        let device = tensor.device();
+        let description = Description::of(&tensor, cols);
         Self {
             words: Param::initialized(ParamId::new(), tensor.words().clone()),
             layout: Param::initialized(
                 ParamId::new(),
-                layout_tensor(&layout_values(&layout, cols), &device),
+                layout_tensor(&description.values(), &tensor.device()),
             ),
-            loaded: Some(layout),
+            matrices: layout.matrices(),
             shape: [layout.rows(), cols],
+            loaded: Some(description),
         }
     }
 
@@ -102,8 +113,8 @@ impl GgmlParam {
     /// # Panics
     /// If none has been loaded.
     pub fn tensor(&self) -> GgmlTensor {
-        match self.loaded {
-            Some(layout) => GgmlTensor::from_words(self.words.val(), layout),
+        match &self.loaded {
+            Some(d) => GgmlTensor::from_words(self.words.val(), d.layout, d.scales.clone()),
             None => panic!(
                 "this {:?} GGML weight was never loaded; load the module from a GGUF file first",
                 self.shape
@@ -113,17 +124,27 @@ impl GgmlParam {
 
     /// Type and shape, `None` until a weight is loaded.
     pub fn layout(&self) -> Option<&GgmlLayout> {
-        self.loaded.as_ref()
+        self.loaded.as_ref().map(|d| &d.layout)
     }
 
-    /// `[rows, cols]` of the weight, without the zeros that fill up blocks.
+    /// Stacked matrices, 1 for a plain weight.
+    pub fn matrices(&self) -> usize {
+        self.matrices
+    }
+
+    /// What [`InputObserver`](super::InputObserver)s know the weight by. Loading keeps it.
+    pub fn id(&self) -> ParamId {
+        self.words.id
+    }
+
+    /// `[rows, cols]` of the weight, or of one matrix of a stack, without the zeros that fill up blocks.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
     }
 
     /// An input `[.., cols]` with zeros where the weight's rows were filled up to whole blocks.
     pub(super) fn pad<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        let ([_, width], Some(layout)) = (self.shape, self.loaded) else {
+        let ([_, width], Some(layout)) = (self.shape, self.layout()) else {
             return input;
         };
         let mut dims = input.dims();
@@ -139,49 +160,91 @@ impl GgmlParam {
         // A mapper may have put another weight in; the layout parameter tells which. Where the two no longer
         // agree (a loader refused one of them and said so), the old weight's description stays.
         let values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
-        let found = parse_layout(&values).filter(|(l, _)| l.word_len() == words.lazy_shape()[0]);
+        let found =
+            Description::parse(&values).filter(|d| d.layout.word_len() == words.lazy_shape()[0]);
         Self {
             words,
             layout,
-            loaded: found.map(|(l, _)| l).or(self.loaded),
-            shape: found.map_or(self.shape, |(l, cols)| [l.rows(), cols]),
+            matrices: found
+                .as_ref()
+                .map_or(self.matrices, |d| d.layout.matrices()),
+            shape: found
+                .as_ref()
+                .map_or(self.shape, |d| [d.layout.rows(), d.cols]),
+            loaded: found.or(self.loaded),
         }
     }
 }
 
-/// The four numbers of the `layout` parameter: type id, matrices, rows, and values in a row, of which the blocks may
-/// hold more, zeros that fill up the last one.
-pub(crate) fn layout_values(layout: &GgmlLayout, cols: usize) -> [i64; 4] {
-    [
-        i64::from(layout.ggml_type().id()),
-        layout.matrices() as i64,
-        layout.rows() as i64,
-        cols as i64,
-    ]
+/// What the blocks of a parameter are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    /// Of the blocks, whose rows are filled up.
+    pub layout: GgmlLayout,
+    /// Values in a row, without what fills up its last block.
+    pub cols: usize,
+    /// Factors outside the blocks.
+    pub scales: Option<Scales>,
 }
 
-/// Reads the numbers of a `layout` parameter: the layout of the blocks, and the values in a row; `None` if they describe
-/// no tensor.
-pub(crate) fn parse_layout(values: &[i64]) -> Option<(GgmlLayout, usize)> {
-    let [id, matrices, rows, cols] = values.try_into().ok()?;
-    let ggml_type = GgmlType::from_id(u32::try_from(id).ok()?)?;
-    let cols = usize::try_from(cols).ok()?;
-    let layout = GgmlLayout::stack(
-        ggml_type,
-        usize::try_from(matrices).ok()?,
-        usize::try_from(rows).ok()?,
-        cols.checked_next_multiple_of(ggml_type.block_len())?,
-    )
-    .ok()?;
-    Some((layout, cols))
+impl Description {
+    /// Of a tensor whose rows hold `cols` values that count.
+    pub(crate) fn of(tensor: &GgmlTensor, cols: usize) -> Self {
+        let layout = *tensor.layout();
+        let scales = tensor
+            .scales()
+            .and_then(|scales| Scales::new(scales, layout.matrices()).ok().flatten());
+        Self {
+            layout,
+            cols,
+            scales,
+        }
+    }
+
+    /// The numbers of the `layout` parameter.
+    pub(crate) fn values(&self) -> Vec<i32> {
+        let layout = &self.layout;
+        let number = |n: usize| i32::try_from(n).unwrap_or(-1);
+        let mut values = vec![
+            layout.ggml_type().id() as i32,
+            number(layout.matrices()),
+            number(layout.rows()),
+            number(self.cols),
+        ];
+        let scales = self.scales.iter().flat_map(Scales::factors);
+        values.extend(scales.map(|f| f.to_bits() as i32));
+        values
+    }
+
+    /// Reads the numbers of a `layout` parameter; `None` if they describe no tensor.
+    pub(crate) fn parse(values: &[i64]) -> Option<Self> {
+        let (&[id, matrices, rows, cols], scales) = values.split_first_chunk::<4>()?;
+        let ggml_type = GgmlType::from_id(u32::try_from(id).ok()?)?;
+        let cols = usize::try_from(cols).ok()?;
+        let matrices = usize::try_from(matrices).ok()?;
+        let layout = GgmlLayout::stack(
+            ggml_type,
+            matrices,
+            usize::try_from(rows).ok()?,
+            cols.checked_next_multiple_of(ggml_type.block_len())?,
+        )
+        .ok()?;
+        let scales: Vec<f32> = scales.iter().map(|&b| f32::from_bits(b as u32)).collect();
+        let scales = match scales.is_empty() {
+            true => None,
+            false => Scales::new(&scales, matrices).ok()?,
+        };
+        Some(Self {
+            layout,
+            cols,
+            scales,
+        })
+    }
 }
 
-fn layout_tensor(values: &[i64; 4], device: &Device) -> Tensor<1, Int> {
-    let values: Vec<i32> = values
-        .iter()
-        .map(|&v| i32::try_from(v).unwrap_or(-1))
-        .collect();
-    Tensor::from_data(TensorData::new(values, [4]), (device, DType::I32))
+fn layout_tensor(values: &[i32], device: &Device) -> Tensor<1, Int> {
+    let data = TensorData::new(values.to_vec(), [values.len()]);
+    Tensor::from_data(data, (device, DType::I32))
 }
 
 impl Module for GgmlParam {
@@ -206,7 +269,7 @@ impl Module for GgmlParam {
     }
 
     fn num_params(&self) -> usize {
-        self.shape[0] * self.shape[1]
+        self.matrices * self.shape[0] * self.shape[1]
     }
 
     fn visit<Visitor: ModuleVisitor>(&self, visitor: &mut Visitor) {
@@ -252,7 +315,7 @@ impl Module for GgmlParam {
 
 impl ModuleDisplayDefault for GgmlParam {
     fn content(&self, content: Content) -> Option<Content> {
-        let text = match self.loaded {
+        let text = match self.layout() {
             Some(layout) => format!(
                 "GgmlParam {{type: {}, shape: {:?}}}",
                 layout.ggml_type(),

@@ -3,10 +3,12 @@
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, read_sync};
 use burn::tensor::{DType, FloatDType, Shape, TensorData};
-use burn_gguf_kernels::cpu::{self, Arithmetic, KvView, KvViewMut, Matrix};
+use burn_gguf_kernels::cpu::{self, Arithmetic, ExpertInput, Experts, KvView, KvViewMut, Matrix};
 use half::{bf16, f16};
 
-use super::ggml::{check_dequantize_dtype, input_rows, linear_shape, to_f32};
+use super::ggml::{
+    check_dequantize_dtype, experts_shape, host_ids, input_rows, linear_shape, to_f32,
+};
 use crate::layout::GgmlLayout;
 use crate::tensor::GgmlPrimitive;
 
@@ -44,6 +46,16 @@ fn matrix<'a>(layout: &GgmlLayout, words: &'a [u32]) -> Matrix<'a> {
         ty: layout.ggml_type(),
         bytes: &bytemuck::cast_slice(words)[..layout.byte_len()],
         rows: layout.total_rows(),
+        cols: layout.cols(),
+    }
+}
+
+fn experts<'a>(layout: &GgmlLayout, words: &'a [u32]) -> Experts<'a> {
+    Experts {
+        ty: layout.ggml_type(),
+        bytes: &bytemuck::cast_slice(words)[..layout.byte_len()],
+        experts: layout.matrices(),
+        rows: layout.rows(),
         cols: layout.cols(),
     }
 }
@@ -133,6 +145,52 @@ fn lend_all<B: HostBackend, const N: usize>(
     }
 }
 
+/// Products with chosen experts.
+///
+/// # Panics
+/// If an id is out of range.
+pub(super) fn linear_experts<B: HostBackend, const N: usize>(
+    x: FloatTensor<B>,
+    weights: [GgmlPrimitive<B>; N],
+    ids: IntTensor<B>,
+    arithmetic: Arithmetic,
+) -> [FloatTensor<B>; N] {
+    let (dtype, device) = (x.dtype(), x.device());
+    let per_slot = x.shape()[1] != 1;
+    let shape = ids.shape();
+    let chosen = shape[1];
+    let ids = host_ids::<B>(ids);
+    let x = to_f32::<B>(x);
+    let mut outs = weights
+        .each_ref()
+        .map(|w| vec![0f32; ids.len() * w.layout.rows()]);
+    B::with_f32(&x, |x| {
+        let x = match per_slot {
+            true => ExpertInput::Slots(x),
+            false => ExpertInput::Tokens(x),
+        };
+        lend_all::<B, N>(&weights, &mut Vec::with_capacity(N), &mut |words| {
+            let stacks: Vec<_> = weights
+                .iter()
+                .zip(words)
+                .map(|(w, words)| experts(&w.layout, words))
+                .collect();
+            let mut slices: Vec<_> = outs.iter_mut().map(Vec::as_mut_slice).collect();
+            let done = cpu::linear_experts_many(&stacks, x, &ids, chosen, &mut slices, arithmetic);
+            done.unwrap_or_else(|e| panic!("linear_experts: {e}"));
+        });
+    });
+    let mut rows = weights.iter().map(|w| w.layout.rows());
+    outs.map(|out| {
+        let shape = experts_shape(&shape, rows.next().unwrap_or(0));
+        let out = float::<B>(out, shape, &device);
+        match dtype {
+            DType::F32 => out,
+            other => B::float_cast(out, FloatDType::from(other)),
+        }
+    })
+}
+
 /// Rows of the table by index.
 ///
 /// # Panics
@@ -143,8 +201,7 @@ pub(super) fn gather_rows<B: HostBackend>(
 ) -> FloatTensor<B> {
     let layout = weight.layout;
     let rows = layout.total_rows();
-    let ids = read_sync(B::int_into_data(ids)).expect("host memory can be read");
-    let ids: Vec<i64> = ids.iter::<i64>().collect();
+    let ids = host_ids::<B>(ids);
     if let Some(id) = ids.iter().find(|&&id| id < 0 || id as usize >= rows) {
         panic!("gather_rows: id {id} is not below {rows}");
     }
@@ -243,6 +300,27 @@ macro_rules! impl_cpu_ops {
             ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
                 let [a, b, c] = cpu::linear_many(x, [first, second, third], arithmetic);
                 (a, b, c)
+            }
+
+            fn ggml_linear_experts(
+                x: FloatTensor<Self>,
+                weight: GgmlPrimitive<Self>,
+                ids: IntTensor<Self>,
+                arithmetic: Arithmetic,
+            ) -> FloatTensor<Self> {
+                let [y] = cpu::linear_experts(x, [weight], ids, arithmetic);
+                y
+            }
+
+            fn ggml_linear_experts_pair(
+                x: FloatTensor<Self>,
+                first: GgmlPrimitive<Self>,
+                second: GgmlPrimitive<Self>,
+                ids: IntTensor<Self>,
+                arithmetic: Arithmetic,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+                let [a, b] = cpu::linear_experts(x, [first, second], ids, arithmetic);
+                (a, b)
             }
 
             fn ggml_gather_rows(

@@ -7,7 +7,9 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_gguf_kernels::cpu::{Arithmetic, RopePairing};
-use burn_gguf_kernels::cube::{self, CubeError, CubeMatrix, FloatKind, GluKind, RopeShape};
+use burn_gguf_kernels::cube::{
+    self, CubeError, CubeMatrix, ExpertsShape, FloatKind, GluKind, RopeShape,
+};
 use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;
 
@@ -88,6 +90,45 @@ impl GgmlOps for CubeBackend {
             &weight.words,
             checked(y, &layout),
             linear_shape(&shape, layout.total_rows()),
+            DType::F32,
+        );
+        match dtype {
+            DType::F32 => y,
+            other => burn_cubecl::kernel::cast(y, other),
+        }
+    }
+
+    fn ggml_linear_experts(
+        x: FloatTensor<Self>,
+        weight: GgmlPrimitive<Self>,
+        ids: IntTensor<Self>,
+        _arithmetic: Arithmetic,
+    ) -> FloatTensor<Self> {
+        let layout = weight.layout;
+        let dtype = x.dtype();
+        let [tokens, chosen] = [ids.shape()[0], ids.shape()[1]];
+        let shape = ExpertsShape {
+            experts: layout.matrices(),
+            tokens,
+            chosen,
+            x_per_choice: x.shape()[1] != 1,
+        };
+        let ids = match ids.dtype {
+            DType::I32 => ids,
+            _ => burn_cubecl::kernel::cast(ids, DType::I32),
+        };
+        let (x, ids) = (into_contiguous(to_f32::<Self>(x)), into_contiguous(ids));
+        let y = cube::linear_experts(
+            &x.client,
+            &matrix(&weight),
+            ids.handle,
+            x.handle.clone(),
+            &shape,
+        );
+        let y = tensor(
+            &weight.words,
+            checked(y, &layout),
+            Shape::new([tokens, chosen, layout.rows()]),
             DType::F32,
         );
         match dtype {

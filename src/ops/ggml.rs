@@ -1,7 +1,7 @@
 //! Operations on block-quantized weights.
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::{Backend, TensorMetadata, backend_extension};
+use burn::backend::{Backend, TensorMetadata, backend_extension, read_sync};
 #[cfg(feature = "fusion")]
 use burn::tensor::DType;
 use burn::tensor::{FloatDType, Shape};
@@ -68,6 +68,31 @@ pub trait GgmlOps: Backend {
         )
     }
 
+    /// A mixture of experts: `x` `[tokens, 1 or chosen, cols]`, `ids` `[tokens, chosen]` of the matrices of the stack,
+    /// row `[t, s]` of the result `[tokens, chosen, rows]` being `x[t, s] . W[ids[t, s]]^T`, in the dtype of `x`.
+    #[fusion(dtype = x, shape = experts_shape(ids, weight.layout.rows()))]
+    fn ggml_linear_experts(
+        x: FloatTensor<Self>,
+        #[extension_type] weight: GgmlPrimitive<Self>,
+        ids: IntTensor<Self>,
+        arithmetic: Arithmetic,
+    ) -> FloatTensor<Self>;
+
+    /// Two stacks of the same experts over one input: gate and up projections.
+    #[fusion(default)]
+    fn ggml_linear_experts_pair(
+        x: FloatTensor<Self>,
+        #[extension_type] first: GgmlPrimitive<Self>,
+        #[extension_type] second: GgmlPrimitive<Self>,
+        ids: IntTensor<Self>,
+        arithmetic: Arithmetic,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        (
+            Self::ggml_linear_experts(x.clone(), first, ids.clone(), arithmetic),
+            Self::ggml_linear_experts(x, second, ids, arithmetic),
+        )
+    }
+
     /// Rows `ids` `[n]` of the table as f32 `[n, cols]`.
     #[fusion(
         dtype = DType::F32,
@@ -86,6 +111,18 @@ pub(crate) fn linear_shape(x: &Shape, rows: usize) -> Shape {
         *last = rows;
     }
     Shape::from(dims)
+}
+
+/// The shape of the products of chosen experts.
+pub(crate) fn experts_shape(ids: &Shape, rows: usize) -> Shape {
+    let dims = ids.as_slice();
+    Shape::new([dims[0], dims[1], rows])
+}
+
+/// Ids on the host, whatever integers the device has.
+pub(crate) fn host_ids<B: Backend>(ids: IntTensor<B>) -> Vec<i64> {
+    let ids = read_sync(B::int_into_data(ids)).expect("the ids can be read");
+    ids.iter::<i64>().collect()
 }
 
 /// Number of input rows of a linear layer: the product of all but the last dimension.

@@ -1,11 +1,11 @@
 //! Filling a module that mixes packed weights with burn's own parameters.
 
-use burn::module::{ModuleMapper, Param};
+use burn::module::{ModuleMapper, Param, ParamId};
 use burn::tensor::{Bool, DType, Device, Int, Shape, Tensor, TensorData};
 use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{Applier, ApplyError, ApplyResult, ModuleAdapter, ModuleSnapshot, PathFilter};
 
-use crate::nn::{GGML_PARAM, LAYOUT_FIELD, layout_values};
+use crate::nn::{Description, GGML_PARAM, LAYOUT_FIELD};
 use crate::tensor::GgmlTensor;
 
 /// Where packed weights come from.
@@ -27,8 +27,9 @@ pub(crate) struct PackedApplier<S> {
     path: Vec<String>,
     containers: Vec<String>,
     // The weight whose layout has been applied and whose words come next.
-    staged: Option<(GgmlTensor, usize)>,
+    staged: Option<(GgmlTensor, Description)>,
     packed: ApplyResult,
+    ids: Vec<(ParamId, String)>,
 }
 
 impl<S: PackedSource> PackedApplier<S> {
@@ -53,11 +54,16 @@ impl<S: PackedSource> PackedApplier<S> {
                 unused: Vec::new(),
                 errors: Vec::new(),
             },
+            ids: Vec::new(),
         }
     }
 
-    /// Fills `module`. `unused` of the result speaks of dense tensors only.
-    pub(crate) fn apply<M: ModuleSnapshot>(mut self, module: &mut M) -> ApplyResult {
+    /// Fills `module`. `unused` of the result speaks of dense tensors only. With it come the ids and paths of the packed
+    /// weights that were filled.
+    pub(crate) fn apply<M: ModuleSnapshot>(
+        mut self,
+        module: &mut M,
+    ) -> (ApplyResult, Vec<(ParamId, String)>) {
         // A clone shares its tensors, so mapping it costs nothing and a panic leaves the module whole.
         *module = module.clone().map(&mut self);
         let mut result = self.dense.into_result();
@@ -66,7 +72,7 @@ impl<S: PackedSource> PackedApplier<S> {
         result.missing.extend(self.packed.missing);
         result.missing.sort();
         result.errors.extend(self.packed.errors);
-        result
+        (result, self.ids)
     }
 
     fn in_ggml_param(&self) -> bool {
@@ -79,7 +85,7 @@ impl<S: PackedSource> PackedApplier<S> {
     }
 
     /// Reads the weight of the parameter `layout` belongs to.
-    fn stage(&mut self, layout: &Param<Tensor<1, Int>>) -> Option<(GgmlTensor, usize)> {
+    fn stage(&mut self, layout: &Param<Tensor<1, Int>>) -> Option<(GgmlTensor, Description)> {
         let path = self.param_path();
         let wanted = match &self.filter {
             None => true,
@@ -96,8 +102,10 @@ impl<S: PackedSource> PackedApplier<S> {
         let expected: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
         match read {
             Ok((tensor, cols)) => {
-                let found = layout_values(tensor.layout(), cols);
-                if expected[1..] != found[1..] {
+                let description = Description::of(&tensor, cols);
+                let found: Vec<i64> = description.values().into_iter().map(i64::from).collect();
+                // Any type, and any factors, of the shape the module was built for.
+                if expected[1..4] != found[1..4] {
                     self.packed.errors.push(ApplyError::ShapeMismatch {
                         path,
                         expected: stack_shape(&expected),
@@ -107,7 +115,7 @@ impl<S: PackedSource> PackedApplier<S> {
                 }
                 self.source.applied(&path);
                 self.packed.applied.push(path);
-                Some((tensor, cols))
+                Some((tensor, description))
             }
             Err(message) => {
                 self.packed
@@ -121,7 +129,7 @@ impl<S: PackedSource> PackedApplier<S> {
 
 /// `[rows, cols]`, or `[matrices, rows, cols]` for a stack.
 fn stack_shape(values: &[i64]) -> Shape {
-    let dims: Vec<usize> = values[1..].iter().map(|&v| v.max(0) as usize).collect();
+    let dims: Vec<usize> = values[1..4].iter().map(|&v| v.max(0) as usize).collect();
     match dims[0] {
         1 => Shape::from(dims[1..].to_vec()),
         _ => Shape::from(dims),
@@ -161,21 +169,24 @@ impl<S: PackedSource> ModuleMapper for PackedApplier<S> {
         let device = param.lazy_device();
         if self.path.last().is_some_and(|name| name == LAYOUT_FIELD) {
             // Rank 1 by construction; the reshapes only satisfy the generic rank.
-            let layout = Param::initialized(id, param.val().reshape([4]));
+            let n = param.lazy_shape().num_elements();
+            let layout = Param::initialized(id, param.val().reshape([n]));
             self.staged = self.stage(&layout);
             match &self.staged {
                 None => param,
-                Some((tensor, cols)) => {
-                    let values = layout_values(tensor.layout(), *cols).map(|v| v as i32);
-                    let data = TensorData::new(values.to_vec(), [4]);
+                Some((_, description)) => {
+                    let values = description.values();
+                    let n = values.len();
+                    let data = TensorData::new(values, [n]);
                     let values = Tensor::<1, Int>::from_data(data, (&device, DType::I32));
-                    param.transform_for_load(values.reshape([4; D]), id)
+                    param.transform_for_load(values.reshape([n; D]), id)
                 }
             }
         } else {
             match self.staged.take() {
                 None => param,
                 Some((tensor, _)) => {
+                    self.ids.push((id, self.param_path()));
                     // Not a reshape: NdArray's would copy the blocks out of the file's map.
                     let words = Tensor::from_dispatch(tensor.words().clone().into_dispatch());
                     param.transform_for_load(words, id)

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use burn_store::{ApplyResult, ModuleSnapshot};
 
 use super::applier::{PackedApplier, PackedSource};
-use super::dense::dense_blocks;
+use super::dense::{dense_blocks, dequantize};
 use super::{GgufStore, GgufStoreError, LoadProfile, LoadProgress, ProgressFn};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::nn::GGML_PARAM;
@@ -18,25 +18,36 @@ pub(super) fn load<M: ModuleSnapshot>(
     module: &mut M,
 ) -> Result<ApplyResult, GgufStoreError> {
     let packed = ggml_paths(module);
+    let gguf = store.source()?.clone();
+    let scales = scales_of(&gguf, |name| packed.contains(&store.names.to_module(name)));
+    let beside: HashSet<String> = scales
+        .values()
+        .flatten()
+        .map(|info| store.names.to_module(info.name()))
+        .collect();
     let dense: Vec<_> = store
         .ensure_cache()?
         .iter()
-        .filter(|(path, _)| !packed.contains(*path))
+        .filter(|(path, _)| !packed.contains(*path) && !beside.contains(*path))
         .map(|(_, tensor)| tensor.clone())
         .collect();
     let filter = (!store.filter.is_empty()).then(|| store.filter.clone());
-    let gguf = store.source()?.clone();
     let adapter = Some(store.from_adapter.clone_box());
     let source = GgufSource {
         files: gguf
             .tensors()
             .map(|info| (store.names.to_module(info.name()), info))
             .collect(),
+        scales,
         profile: store.profile,
         progress: Progress::new(&gguf, &mut store.progress),
     };
     let mapper = PackedApplier::new(source, dense, filter, adapter);
-    let mut result = mapper.apply(module);
+    let (mut result, ids) = mapper.apply(module);
+    store.loaded = ids
+        .into_iter()
+        .map(|(id, path)| (id, store.names.to_file(&path)))
+        .collect();
     // Reported under the file's own names: nothing in the module answers to them.
     result.unused = result
         .unused
@@ -120,6 +131,8 @@ impl<'a> Progress<'a> {
 /// The block-quantized tensors of a file.
 struct GgufSource<'a> {
     files: HashMap<String, &'a TensorInfo>,
+    /// By the weight's name, the tensors beside it that scale it or its input.
+    scales: HashMap<&'a str, Vec<&'a TensorInfo>>,
     profile: LoadProfile,
     progress: Progress<'a>,
 }
@@ -137,6 +150,7 @@ impl PackedSource for GgufSource<'_> {
                     GgmlTensor::from_bytes(layout, blocks, device).map_err(|e| e.to_string())
                 }),
         };
+        let result = result.and_then(|tensor| self.scale(info.name(), tensor));
         Some(match result {
             Ok(tensor) => {
                 let cols = tensor.layout().cols();
@@ -151,4 +165,57 @@ impl PackedSource for GgufSource<'_> {
             self.progress.add(info);
         }
     }
+}
+
+impl GgufSource<'_> {
+    /// Gives the tensor the factors that the file has beside it.
+    fn scale(&self, name: &str, tensor: GgmlTensor) -> Result<GgmlTensor, String> {
+        let beside = self.scales.get(name).into_iter().flatten();
+        // An `.input_scale` speaks of quantized activations, which nothing here rounds that way.
+        let factors: Vec<_> = beside
+            .filter(|info| !info.name().ends_with(".input_scale"))
+            .collect();
+        match factors[..] {
+            [] => Ok(tensor),
+            [info] => {
+                let at = |e: &dyn std::fmt::Display| format!("tensor \"{}\": {e}", info.name());
+                let ty = info.usable_type().map_err(|e| at(&e))?;
+                let values = dequantize(ty, info.data()).map_err(|e| at(&e))?;
+                tensor.with_scales(&values).map_err(|e| at(&e))
+            }
+            [first, second, ..] => Err(format!(
+                "tensors \"{}\" and \"{}\" both scale \"{name}\"; keep one",
+                first.name(),
+                second.name()
+            )),
+        }
+    }
+}
+
+/// The name of the factors beside the weight `name`: `X.scale` for `X.weight`.
+pub(super) fn scale_name(name: &str) -> String {
+    format!("{}.scale", name.strip_suffix(".weight").unwrap_or(name))
+}
+
+/// For each weight that `packed` says is one, the tensors beside it that scale it: `X.scale` or `X.weight.scale`, and
+/// `X.input_scale`.
+fn scales_of(gguf: &Gguf, packed: impl Fn(&str) -> bool) -> HashMap<&str, Vec<&TensorInfo>> {
+    let mut scales: HashMap<&str, Vec<&TensorInfo>> = HashMap::new();
+    for weight in gguf.tensors().map(TensorInfo::name) {
+        let stem = weight.strip_suffix(".weight").unwrap_or(weight);
+        let names = [
+            format!("{stem}.scale"),
+            format!("{weight}.scale"),
+            format!("{stem}.input_scale"),
+        ];
+        for name in names {
+            if let Some(info) = gguf.tensor(&name).filter(|_| packed(weight)) {
+                let beside = scales.entry(weight).or_default();
+                if beside.iter().all(|b| b.name() != info.name()) {
+                    beside.push(info);
+                }
+            }
+        }
+    }
+    scales
 }

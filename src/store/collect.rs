@@ -6,12 +6,11 @@ use burn_gguf_kernels::GgmlType;
 use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{ModuleSnapshot, bridge};
 
-use super::apply::ggml_paths;
+use super::apply::{ggml_paths, scale_name};
 use super::dense::{dequantize, encode};
 use super::{GgufStore, GgufStoreError};
 use crate::gguf::GgufWriter;
-use crate::layout::GgmlLayout;
-use crate::nn::{LAYOUT_FIELD, WORDS_FIELD, parse_layout};
+use crate::nn::{Description, LAYOUT_FIELD, WORDS_FIELD};
 
 pub(super) fn save<M: ModuleSnapshot>(
     store: &mut GgufStore,
@@ -58,8 +57,16 @@ pub(super) fn save<M: ModuleSnapshot>(
                     WORDS_FIELD => entry.words = Some(tensor),
                     _ => {}
                 }
-                if let (Some(layout), Some(words)) = (entry.layout, entry.words.take()) {
-                    add_packed(&mut writer, &store.names.to_file(&owner), layout, words)?;
+                if entry.layout.is_some()
+                    && let Some(words) = entry.words.take()
+                    && let Some(description) = entry.layout.take()
+                {
+                    add_packed(
+                        &mut writer,
+                        &store.names.to_file(&owner),
+                        description,
+                        words,
+                    )?;
                 }
             }
         }
@@ -71,7 +78,7 @@ pub(super) fn save<M: ModuleSnapshot>(
 /// The two halves of a packed weight as they are collected.
 #[derive(Default)]
 struct Packed {
-    layout: Option<(GgmlLayout, usize)>,
+    layout: Option<Description>,
     words: Option<PackTensor>,
 }
 
@@ -82,9 +89,9 @@ fn read(path: &str, tensor: &PackTensor) -> Result<burn::tensor::TensorData, Ggu
     })
 }
 
-fn layout(tensor: &PackTensor) -> Result<(GgmlLayout, usize), GgufStoreError> {
+fn layout(tensor: &PackTensor) -> Result<Description, GgufStoreError> {
     let values: Vec<i64> = read(&tensor.name, tensor)?.iter::<i64>().collect();
-    parse_layout(&values).ok_or_else(|| GgufStoreError::Read {
+    Description::parse(&values).ok_or_else(|| GgufStoreError::Read {
         path: tensor.name.clone(),
         reason: "the weight was never loaded".to_string(),
     })
@@ -93,9 +100,21 @@ fn layout(tensor: &PackTensor) -> Result<(GgmlLayout, usize), GgufStoreError> {
 fn add_packed(
     writer: &mut GgufWriter<'_>,
     name: &str,
-    (layout, cols): (GgmlLayout, usize),
+    description: Description,
     words: PackTensor,
 ) -> Result<(), GgufStoreError> {
+    let Description {
+        layout,
+        cols,
+        scales,
+    } = description;
+    if let Some(scales) = scales {
+        let factors = scales.factors().to_vec();
+        let name = scale_name(name);
+        writer.tensor_with(&name, &[factors.len() as u64], GgmlType::F32, move |out| {
+            out.write_all(bytemuck::cast_slice(&factors))
+        });
+    }
     let mut shape = vec![cols as u64, layout.rows() as u64];
     if layout.matrices() > 1 {
         shape.push(layout.matrices() as u64);

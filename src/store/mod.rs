@@ -7,9 +7,10 @@ mod dense;
 mod error;
 mod name_map;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use burn::module::ParamId;
 use burn::tensor::FloatDType;
 use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{
@@ -17,6 +18,8 @@ use burn_store::{
     PyTorchToBurnAdapter,
 };
 
+pub(crate) use applier::{PackedApplier, PackedSource};
+pub(crate) use apply::ggml_paths;
 pub use error::GgufStoreError;
 pub use name_map::NameMap;
 
@@ -80,6 +83,7 @@ pub struct GgufStore {
     overwrite: bool,
     progress: Option<ProgressFn>,
     cache: Option<BTreeMap<String, PackTensor>>,
+    loaded: HashMap<ParamId, String>,
 }
 
 impl GgufStore {
@@ -98,6 +102,7 @@ impl GgufStore {
             overwrite: false,
             progress: None,
             cache: None,
+            loaded: HashMap::new(),
         }
     }
 
@@ -186,6 +191,11 @@ impl GgufStore {
     pub fn on_progress(mut self, f: impl FnMut(LoadProgress<'_>) + Send + 'static) -> Self {
         self.progress = Some(Box::new(f));
         self
+    }
+
+    /// After a load, the names in the file of the packed weights, by [`GgmlParam::id`](crate::nn::GgmlParam::id).
+    pub fn loaded_weights(&self) -> &HashMap<ParamId, String> {
+        &self.loaded
     }
 
     /// The file loaded from.

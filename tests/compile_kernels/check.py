@@ -4,7 +4,8 @@
 usage: check.py DIR [ARCH...]        (by default sm_80 and sm_90)
 
 The library and headers come from an installed CUDA toolkit or from `pip install nvidia-cuda-nvrtc-cu12
-nvidia-cuda-runtime-cu12`; NVRTC_LIB names the library where it is elsewhere. Ends with status 1 if a kernel does not compile, and 77 where there is no NVRTC.
+nvidia-cuda-runtime-cu12 nvidia-cuda-nvcc-cu12` (the last has the headers of matrix operations); NVRTC_LIB names the
+library where it is elsewhere. Ends with status 1 if a kernel does not compile, and 77 where there is no NVRTC.
 """
 
 import ctypes
@@ -12,6 +13,7 @@ import glob
 import importlib.util
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -57,11 +59,12 @@ def compile_source(nvrtc, source, arch):
 
 def include_paths():
     paths = [os.environ[name] for name in ("CUDA_INCLUDE",) if name in os.environ]
-    try:
-        spec = importlib.util.find_spec("nvidia.cuda_runtime")
-    except ModuleNotFoundError:
-        spec = None
-    paths += [f"{folder}/include" for folder in (spec.submodule_search_locations if spec else [])]
+    for package in ("nvidia.cuda_runtime", "nvidia.cuda_nvcc"):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            spec = None
+        paths += [f"{folder}/include" for folder in (spec.submodule_search_locations if spec else [])]
     return [path for path in paths + ["/usr/local/cuda/include"] if os.path.isdir(path)]
 
 
@@ -71,14 +74,18 @@ def main():
     folder, archs = Path(sys.argv[1]), sys.argv[2:] or ["sm_80", "sm_90"]
     nvrtc = load_nvrtc()
     if nvrtc is None:
-        print("skipped: no NVRTC (pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12)")
+        print("skipped: no NVRTC (pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-nvcc-cu12)")
         sys.exit(77)
     kernels = [line.split("\t") for line in (folder / "kernels.tsv").read_text().splitlines()]
     failed = 0
     for arch in archs:
         done = total = 0
-        for number, name, _ in kernels:
-            size, log = compile_source(nvrtc, (folder / f"{number}.cu").read_bytes(), arch)
+        # The library is called outside the interpreter's lock.
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = list(
+                pool.map(lambda kernel: compile_source(nvrtc, (folder / f"{kernel[0]}.cu").read_bytes(), arch), kernels)
+            )
+        for (number, name, _), (size, log) in zip(kernels, results):
             if size == 0:
                 failed += 1
                 print(f"{arch} {number} {name}: failed\n{log}")

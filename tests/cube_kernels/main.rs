@@ -10,9 +10,10 @@ mod reference;
 
 use burn_gguf_kernels::{
     GgmlType,
+    cpu::Arithmetic,
     cube::{
-        CubeError, CubeMatrix, DEVICE_TYPES, FloatKind, LinearOptions, Reduction, binding_limit,
-        dequantize, gather_rows, linear_with,
+        CubeError, CubeMatrix, DEVICE_TYPES, FloatKind, LinearKernel, LinearOptions, Reduction,
+        binding_limit, dequantize, gather_rows, linear_with,
     },
 };
 use cubecl::{
@@ -23,6 +24,10 @@ use reference::{Random, blocks, decode, golden_blocks, nmse, to_f32, to_u16};
 
 /// Worst accepted squared error of `linear` relative to the squared result: sums of a few hundred products in `f32`.
 const LINEAR_NMSE: f64 = 1e-12;
+
+/// The same with activations rounded to 8 bits: a step of `1 / 127` is an error of `1 / 127 / sqrt(12)` on values whose
+/// root mean square is `1 / sqrt(3)`, 1.6e-5 squared, and few rows vary.
+const FAST_NMSE: f64 = 5e-5;
 
 fn client() -> Option<Client> {
     let found = std::panic::catch_unwind(|| {
@@ -81,6 +86,7 @@ fn targets() -> Vec<Target> {
             options: LinearOptions {
                 reduction: Some(Reduction::Shared),
                 gemv_rows: Some(8),
+                ..Default::default()
             },
             shared_memory: true,
         });
@@ -377,9 +383,69 @@ fn linear_with_every_reduction() {
             let options = LinearOptions {
                 reduction: Some(reduction),
                 gemv_rows: Some(usize::MAX),
+                ..Default::default()
             };
             for ty in DEVICE_TYPES {
                 check_linear(client, ty, (13, odd_cols(ty)), &[1, 4, 19], options);
+            }
+        }
+    });
+}
+
+/// `linear` with rounded activations.
+fn check_fast(target: &Target, ty: GgmlType, n: usize, options: LinearOptions) {
+    let client = &target.client;
+    let (rows, cols) = (67, 2 * odd_cols(ty));
+    let bytes = blocks(ty, rows * cols, 37);
+    let mut random = Random(39);
+    let x: Vec<f32> = (0..n * cols).map(|_| random.float()).collect();
+    let want = linear_f64(&decode(ty, &bytes), &x, rows, cols, n);
+    let limit = tiny_limit(client, ty, cols);
+    for matrix in [
+        upload(client, &bytes, ty, rows, cols),
+        CubeMatrix::upload(client, &bytes, ty, rows, cols, limit).unwrap(),
+    ] {
+        let x = client.create_from_slice(bytemuck::cast_slice(&x));
+        let out = linear_with(client, &matrix, x, n, options).unwrap();
+        let error = nmse(&to_f32(&client.read_one(out).unwrap()), &want);
+        assert!(
+            error <= FAST_NMSE,
+            "{ty}, n = {n}, {options:?}: NMSE {error:e}"
+        );
+    }
+}
+
+#[test]
+fn linear_on_8_bit_activations() {
+    each_target(|target| {
+        let options = LinearOptions {
+            kernel: Some(LinearKernel::GemvQ8),
+            ..target.options
+        };
+        for ty in DEVICE_TYPES.into_iter().filter(|ty| ty.block_len() > 1) {
+            for n in [1, 9] {
+                check_fast(target, ty, n, options);
+            }
+        }
+        let matrix = upload(&target.client, &[0; 128], GgmlType::F32, 1, 32);
+        let x = target.client.create_from_slice(&[0; 128]);
+        assert_eq!(
+            linear_with(&target.client, &matrix, x, 1, options).unwrap_err(),
+            CubeError::UnsupportedType(GgmlType::F32)
+        );
+    });
+}
+
+#[test]
+fn the_faster_kernel_is_found_by_measuring() {
+    each_target(|target| {
+        let options = LinearOptions {
+            arithmetic: Some(Arithmetic::Fast),
+            ..target.options
+        };
+        for ty in [GgmlType::Q4K, GgmlType::Q8_0, GgmlType::F16] {
+            for n in [1, 2, 1] {
+                check_fast(target, ty, n, options);
             }
         }
     });

@@ -5,6 +5,7 @@ mod load;
 mod module;
 mod record;
 mod save;
+mod scale;
 
 use std::path::PathBuf;
 

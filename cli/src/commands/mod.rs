@@ -2,9 +2,12 @@
 
 pub mod bench;
 pub mod devices;
+pub mod imatrix;
 pub mod inspect;
 mod load;
 pub mod logits;
+pub mod matrix;
+pub mod quantize;
 pub mod run;
 pub mod tensor;
 pub mod tokenize;

@@ -2,6 +2,8 @@
 
 use super::{BlockType, FloatBlock, read_f16};
 use crate::GgmlType;
+use crate::quantize::{Importance, QuantizeBlock};
+use half::slice::HalfFloatSliceExt;
 
 /// The block type `F16`.
 pub struct F16;
@@ -43,5 +45,23 @@ pub(crate) mod device {
             quads.push(quad);
         }
         quads
+    }
+}
+
+impl QuantizeBlock for F16 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
+        assert_eq!(out.len(), values.len() * 2);
+        // By way of a buffer: the output may lie at any address, and a slice is converted by the CPU's instructions.
+        let mut halves = [half::f16::ZERO; 256];
+        for (values, out) in values.chunks(256).zip(out.chunks_mut(512)) {
+            let halves = &mut halves[..values.len()];
+            halves.convert_from_f32_slice(values);
+            for (half, out) in halves.iter().zip(out.as_chunks_mut().0) {
+                *out = half.to_le_bytes();
+            }
+        }
     }
 }

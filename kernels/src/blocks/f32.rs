@@ -2,6 +2,7 @@
 
 use super::{BlockType, FloatBlock, head};
 use crate::GgmlType;
+use crate::quantize::{Importance, QuantizeBlock};
 
 /// The block type `F32`.
 pub struct F32;
@@ -42,5 +43,17 @@ pub(crate) mod device {
             quads.push(quad);
         }
         quads
+    }
+}
+
+impl QuantizeBlock for F32 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], _importance: Option<&[f32]>, out: &mut [u8]) {
+        assert_eq!(out.len(), values.len() * 4);
+        for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
+            *out = value.to_le_bytes();
+        }
     }
 }

@@ -11,6 +11,11 @@
 use super::codebook::IQ1;
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::step;
+use crate::quantize::neighbours;
+use crate::quantize::ternary::{self, SubBlock};
+use crate::quantize::weights::{mean_square, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `IQ1_M`.
 pub struct IQ1M;
@@ -54,6 +59,81 @@ impl CodeBlock for IQ1M {
             *codes = ((IQ1.grid[point] << 3) + shift).to_le_bytes();
         }
     }
+}
+
+/// What the scale is multiplied by at last; found by experiment.
+const SCALE_CORRECTION: f32 = 1.1125;
+
+/// Sub-blocks of no larger magnitude have the scale zero.
+const LEAST: f32 = 1e-7;
+
+impl QuantizeBlock for IQ1M {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let variance = 2.0 * mean_square(x);
+            let x = x.as_chunks::<16>().0;
+            let weights: [[f32; 16]; 16] = std::array::from_fn(|i| match importance {
+                Some(importance) => weigh(&importance[16 * i..], &x[i], variance),
+                None => x[i].map(|x| x * x),
+            });
+            let subs: [SubBlock; 16] = std::array::from_fn(|i| {
+                ternary::fit_two_shifts(&x[i], &weights[i], LEAST).unwrap_or_default()
+            });
+            for (i, sub) in subs.iter().enumerate() {
+                for g in 0..2 {
+                    block[2 * i + g] = sub.points[g] as u8;
+                    block[32 + i] |= ((sub.points[g] >> 8) as u8) << (4 * g);
+                }
+            }
+            let max = ternary::largest_scale(&subs);
+            if max > 0.0 {
+                write_scales(x, &weights, &subs, max / 15.0, block);
+            }
+        }
+    }
+}
+
+/// Writes shifts and scales; the common scale is fitted once more to the rounded ones.
+#[inline(always)]
+fn write_scales(
+    x: &[[f32; 16]],
+    weights: &[[f32; 16]; 16],
+    subs: &[SubBlock; 16],
+    mut d: f32,
+    block: &mut [u8],
+) {
+    let inverse = 1.0 / d;
+    let mut packed = 0u64;
+    let (mut qx, mut q2) = (0.0, 0.0);
+    for (i, sub) in subs.iter().enumerate() {
+        let step = step(inverse, sub.scale, 7);
+        packed |= u64::from(step) << (i / 4 * 16 + i % 4 * 3);
+        for g in 0..2 {
+            block[32 + i] |= u8::from(sub.down[g]) << (4 * g + 3);
+            let scale = f32::from(2 * step + 1);
+            ternary::add_products(
+                neighbours::iq1(),
+                sub.points[g],
+                &ternary::levels(sub.down[g]).map(|q| q * scale),
+                &x[i].as_chunks().0[g],
+                &weights[i].as_chunks().0[g],
+                &mut qx,
+                &mut q2,
+            );
+        }
+    }
+    if q2 > 0.0 {
+        d = qx / q2;
+    }
+    let d = u64::from(half::f16::from_f32_const(d * SCALE_CORRECTION).to_bits());
+    for k in 0..4 {
+        packed |= (d >> (4 * k) & 15) << (16 * k + 12);
+    }
+    block[48..].copy_from_slice(&packed.to_le_bytes());
 }
 
 /// Decoding on a CubeCL device.

@@ -11,6 +11,11 @@
 use super::codebook::IQ1;
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::step;
+use crate::quantize::rounding::write_f16;
+use crate::quantize::ternary::{self, SubBlock};
+use crate::quantize::weights::{mean_square, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `IQ1_S`.
 pub struct IQ1S;
@@ -66,6 +71,47 @@ impl CodeBlock for IQ1S {
             for (group, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 let point = usize::from(qs[group]) | usize::from(qh >> (3 * group) & 7) << 8;
                 *codes = IQ1.grid[point].to_le_bytes();
+            }
+        }
+    }
+}
+
+/// What the scale is multiplied by at last; found by experiment.
+const SCALE_CORRECTION: f32 = 1.125;
+
+/// Sub-blocks of no larger magnitude have the scale zero.
+const LEAST: f32 = 1e-12;
+
+impl QuantizeBlock for IQ1S {
+    const IMPORTANCE: Importance = Importance::Required;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            let importance = importance.expect("importance, which is required");
+            block.fill(0);
+            let variance = 2.0 * mean_square(x);
+            let mut subs = [SubBlock::default(); 8];
+            for (i, (sub, x)) in subs.iter_mut().zip(x.as_chunks::<32>().0).enumerate() {
+                let weights = weigh(&importance[32 * i..], x, variance);
+                *sub = ternary::fit_one_shift(x, &weights, LEAST).unwrap_or_default();
+            }
+            let max = ternary::largest_scale(&subs);
+            let d = max / 15.0;
+            if max > 0.0 {
+                write_f16(block, d * SCALE_CORRECTION);
+            }
+            for (i, sub) in subs.iter().enumerate() {
+                let mut qh = 0;
+                for (g, point) in sub.points.into_iter().enumerate() {
+                    block[2 + 4 * i + g] = point as u8;
+                    qh |= point >> 8 << (3 * g);
+                }
+                if max > 0.0 {
+                    let step = step(1.0 / d, sub.scale, 7);
+                    qh |= u16::from(step) << 12 | u16::from(sub.down[0]) << 15;
+                }
+                block[34 + 2 * i..][..2].copy_from_slice(&qh.to_le_bytes());
             }
         }
     }

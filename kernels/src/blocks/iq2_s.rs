@@ -11,9 +11,12 @@
 //! `value = d * (s + 1/2) / 4 * sign * magnitude`, magnitudes as in the codebook.
 
 use super::codebook::{IQ2_S, apply_signs};
-use super::iq2_xs::unpack_nibble_scales;
+use super::iq2_xs::{pack_nibbles, unpack_nibble_scales};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::{LatticeSearch, Refit, Start, scale_steps};
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, neighbours};
 
 /// The block type `IQ2_S`.
 pub struct IQ2S;
@@ -47,6 +50,44 @@ impl CodeBlock for IQ2S {
             let high = block[66 + g / 4] >> (2 * (g % 4)) & 3;
             let point = usize::from(qs[g]) | usize::from(high) << 8;
             *codes = apply_signs::<43>(IQ2_S.grid[point], signs[g]);
+        }
+    }
+}
+
+const SEARCH: LatticeSearch<8, 3> = LatticeSearch {
+    book: neighbours::iq2_s,
+    tries: 9,
+    step: 0.1,
+    start: Start::Largest,
+    refit: Refit::Missed,
+    even_signs: false,
+    least: 1e-8,
+    variance: 2.0,
+    unweighted: Some(|variance, square| 0.25 * variance + square),
+};
+
+/// What the scale is multiplied by at last; found by experiment.
+const SCALE_CORRECTION: f32 = 0.9875;
+
+impl QuantizeBlock for IQ2S {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let subs = SEARCH.sub_blocks::<16, 16>(x, importance);
+            if let Some((d, steps)) = scale_steps(&subs) {
+                write_f16(block, d * SCALE_CORRECTION);
+                pack_nibbles(&steps, &mut block[74..]);
+            }
+            for g in 0..LEN / 8 {
+                let sub = &subs[g / 2];
+                let [low, high] = sub.points[g % 2].to_le_bytes();
+                block[2 + g] = low;
+                block[34 + g] = sub.signs_of(g % 2);
+                block[66 + g / 4] |= high << (2 * (g % 4));
+            }
         }
     }
 }

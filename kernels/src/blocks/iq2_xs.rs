@@ -11,6 +11,9 @@
 use super::codebook::{IQ2_XS, apply_signs, even_parity};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::{LatticeSearch, Refit, Start, scale_steps};
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, neighbours};
 
 /// The block type `IQ2_XS`.
 pub struct IQ2XS;
@@ -25,6 +28,13 @@ const _: () = assert!(LEN <= MAX_BLOCK_LEN);
 pub(super) fn unpack_nibble_scales(d: f32, nibbles: &[u8; 8], scales: &mut [f32]) {
     for (pair, byte) in scales[..16].as_chunks_mut::<2>().0.iter_mut().zip(nibbles) {
         *pair = [byte & 15, byte >> 4].map(|s| d * (0.5 + f32::from(s)) * 0.25);
+    }
+}
+
+/// Two 4-bit codes to a byte, the first in the low nibble.
+pub(super) fn pack_nibbles(codes: &[u8], nibbles: &mut [u8]) {
+    for (byte, pair) in nibbles.iter_mut().zip(codes.as_chunks::<2>().0) {
+        *byte = pair[0] | pair[1] << 4;
     }
 }
 
@@ -52,6 +62,41 @@ impl CodeBlock for IQ2XS {
             let qs = u16::from_le_bytes(*qs);
             let magnitudes = IQ2_XS.grid[usize::from(qs & 511)];
             *codes = apply_signs::<43>(magnitudes, even_parity((qs >> 9) as u8));
+        }
+    }
+}
+
+const SEARCH: LatticeSearch<8, 3> = LatticeSearch {
+    book: neighbours::iq2_xs,
+    tries: 9,
+    step: 0.1,
+    start: Start::Largest,
+    refit: Refit::Missed,
+    even_signs: true,
+    least: 1e-15,
+    variance: 1.0,
+    unweighted: None,
+};
+
+impl QuantizeBlock for IQ2XS {
+    const IMPORTANCE: Importance = Importance::Required;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let subs = SEARCH.sub_blocks::<16, 16>(x, importance);
+            let Some((d, steps)) = scale_steps(&subs) else {
+                continue;
+            };
+            write_f16(block, d);
+            pack_nibbles(&steps, &mut block[66..]);
+            for (sub, qs) in subs.iter().zip(block[2..66].as_chunks_mut::<4>().0) {
+                for (group, qs) in qs.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                    let signs = u16::from(sub.signs_of(group) & 127);
+                    *qs = (sub.points[group] | signs << 9).to_le_bytes();
+                }
+            }
         }
     }
 }

@@ -13,6 +13,9 @@
 use super::codebook::{IQ2_XXS, apply_signs, even_parity};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::{LatticeSearch, Refit, Start, scale_steps};
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, neighbours};
 
 /// The block type `IQ2_XXS`.
 pub struct IQ2XXS;
@@ -50,6 +53,44 @@ impl CodeBlock for IQ2XXS {
                 let magnitudes = IQ2_XXS.grid[usize::from(qs[group])];
                 let signs = even_parity((packed >> (7 * group)) as u8 & 127);
                 *codes = apply_signs::<43>(magnitudes, signs);
+            }
+        }
+    }
+}
+
+const SEARCH: LatticeSearch<8, 3> = LatticeSearch {
+    book: neighbours::iq2_xxs,
+    tries: 6,
+    step: 0.1,
+    start: Start::EvenSteps,
+    refit: Refit::Always,
+    even_signs: true,
+    least: 1e-15,
+    variance: 1.0,
+    unweighted: None,
+};
+
+impl QuantizeBlock for IQ2XXS {
+    const IMPORTANCE: Importance = Importance::Required;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let subs = SEARCH.sub_blocks::<8, 32>(x, importance);
+            let Some((d, steps)) = scale_steps(&subs) else {
+                continue;
+            };
+            write_f16(block, d);
+            let all = block[2..].as_chunks_mut::<8>().0.iter_mut();
+            for ((qs, sub), step) in all.zip(&subs).zip(steps) {
+                let mut packed = u32::from(step) << 28;
+                let (points, rest) = qs.split_at_mut(4);
+                for (group, point) in points.iter_mut().enumerate() {
+                    *point = sub.points[group] as u8;
+                    packed |= u32::from(sub.signs_of(group) & 127) << (7 * group);
+                }
+                rest.copy_from_slice(&packed.to_le_bytes());
             }
         }
     }

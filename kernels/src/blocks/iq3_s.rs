@@ -11,8 +11,12 @@
 //! `value = d * (2 s + 1) * sign * magnitude`, magnitudes as in the codebook.
 
 use super::codebook::{IQ3_S, apply_signs};
+use super::iq2_xs::pack_nibbles;
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::{LatticeSearch, Refit, Start, scale_steps};
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, neighbours};
 
 /// The block type `IQ3_S`.
 pub struct IQ3S;
@@ -56,6 +60,48 @@ impl CodeBlock for IQ3S {
                 u64::from(IQ3_S.grid[point])
             });
             *codes = apply_signs::<15>(low | high << 32, block[74 + i]);
+        }
+    }
+}
+
+const SEARCH: LatticeSearch<4, 8> = LatticeSearch {
+    book: neighbours::iq3_s,
+    tries: 9,
+    step: 0.2,
+    start: Start::Largest,
+    refit: Refit::AllIfMissed,
+    even_signs: false,
+    // The least number there is: only zeros are below it.
+    least: f32::from_bits(1),
+    variance: 2.0,
+    unweighted: Some(|_, square| square),
+};
+
+/// What the scale is multiplied by at last; found by experiment.
+const SCALE_CORRECTION: f32 = 1.033;
+
+impl QuantizeBlock for IQ3S {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    /// As ggml, but for a sub-block of zeros before others in a block: ggml then stores the points and signs of the
+    /// others one place too early, where its decoder does not look for them.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let subs = SEARCH.sub_blocks::<8, 32>(x, importance);
+            if let Some((d, steps)) = scale_steps(&subs) {
+                write_f16(block, d * SCALE_CORRECTION);
+                pack_nibbles(&steps, &mut block[106..]);
+            }
+            for (i, sub) in subs.iter().enumerate() {
+                for (g, point) in sub.points.into_iter().enumerate() {
+                    let [low, high] = point.to_le_bytes();
+                    block[2 + 8 * i + g] = low;
+                    block[66 + i] |= high << g;
+                }
+                block[74 + 4 * i..][..4].copy_from_slice(&sub.signs.to_le_bytes());
+            }
         }
     }
 }

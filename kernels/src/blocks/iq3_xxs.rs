@@ -11,6 +11,9 @@
 use super::codebook::{IQ3_XXS, apply_signs, even_parity};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::lattice::{LatticeSearch, Refit, Start, scale_steps};
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, neighbours};
 
 /// The block type `IQ3_XXS`.
 pub struct IQ3XXS;
@@ -49,6 +52,50 @@ impl CodeBlock for IQ3XXS {
                 let [low, high] = [0, 1].map(|j| IQ3_XXS.grid[usize::from(qs[2 * i + j])]);
                 let signs = even_parity((packed >> (7 * i)) as u8 & 127);
                 *codes = apply_signs::<62>(u64::from(low) | u64::from(high) << 32, signs);
+            }
+        }
+    }
+}
+
+const SEARCH: LatticeSearch<4, 8> = LatticeSearch {
+    book: neighbours::iq3_xxs,
+    tries: 15,
+    step: 0.2,
+    start: Start::Largest,
+    refit: Refit::Missed,
+    even_signs: true,
+    least: 1e-8,
+    variance: 2.0,
+    unweighted: Some(|_, square| square),
+};
+
+/// What the scale is multiplied by at last; found by experiment.
+const SCALE_CORRECTION: f32 = 1.0125;
+
+impl QuantizeBlock for IQ3XXS {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            block.fill(0);
+            let subs = SEARCH.sub_blocks::<8, 32>(x, importance);
+            let Some((d, steps)) = scale_steps(&subs) else {
+                continue;
+            };
+            write_f16(block, d * SCALE_CORRECTION);
+            let (qs, packed) = block[2..].split_at_mut(LEN / 4);
+            let fields = qs
+                .as_chunks_mut::<8>()
+                .0
+                .iter_mut()
+                .zip(packed.as_chunks_mut().0);
+            for ((qs, packed), (sub, step)) in fields.zip(subs.iter().zip(steps)) {
+                *qs = sub.points.map(|point| point as u8);
+                let signs = (0..4).map(|i| u32::from(sub.signs_of(i) & 127) << (7 * i));
+                *packed = signs
+                    .fold(u32::from(step) << 28, |all, signs| all | signs)
+                    .to_le_bytes();
             }
         }
     }

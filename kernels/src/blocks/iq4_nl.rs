@@ -10,6 +10,9 @@
 use super::codebook::IQ4;
 use super::{BlockType, CodeBlock, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, write_f16};
+use crate::quantize::weights::mean_square;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, table};
 
 /// The block type `IQ4_NL`.
 pub struct IQ4NL;
@@ -49,6 +52,21 @@ impl CodeBlock for IQ4NL {
         let block = head::<BYTES>(block);
         scales[0] = read_f16(block);
         unpack_table_nibbles(head(&block[2..]), codes);
+    }
+}
+
+impl QuantizeBlock for IQ4NL {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            let variance = 2.0 * mean_square(x);
+            let x = x.first_chunk().expect("a whole block");
+            let d = table::fit(x, &table::weights(x, importance, variance));
+            write_f16(block, d);
+            block[2..].copy_from_slice(&table::round(x, inverse(d)));
+        }
     }
 }
 

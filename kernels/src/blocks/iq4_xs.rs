@@ -13,6 +13,9 @@
 use super::iq4_nl::unpack_table_nibbles;
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, centered, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest, nearest, write_f16};
+use crate::quantize::weights::mean_square;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, table};
 
 /// The block type `IQ4_XS`.
 pub struct IQ4XS;
@@ -48,6 +51,35 @@ impl CodeBlock for IQ4XS {
             let s = low >> (4 * j) & 15 | u32::from(high >> (2 * j) & 3) << 4;
             *scale = d * (s as f32 - 32.0);
             unpack_table_nibbles(head(&block[8 + 16 * j..]), codes);
+        }
+    }
+}
+
+impl QuantizeBlock for IQ4XS {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (x, importance, block) in blocks_of::<Self>(values, importance, out) {
+            let variance = 2.0 * mean_square(x);
+            let x = x.as_chunks::<32>().0;
+            let scales: [f32; 8] = std::array::from_fn(|i| {
+                let importance = importance.map(|all| &all[32 * i..]);
+                table::fit(&x[i], &table::weights(&x[i], importance, variance))
+            });
+            // The scale farthest from zero becomes -32, which has no positive counterpart.
+            let d = -largest(&scales) / 32.0;
+            write_f16(block, d);
+            let (mut low, mut high) = (0u32, 0u16);
+            for (i, (x, qs)) in x.iter().zip(block[8..].as_chunks_mut().0).enumerate() {
+                let step = nearest(inverse(d) * scales[i]).clamp(-32, 31);
+                *qs = table::round(x, inverse(d * step as f32));
+                let step = (step + 32) as u16;
+                low |= u32::from(step & 15) << (4 * i);
+                high |= (step >> 4) << (2 * i);
+            }
+            block[2..4].copy_from_slice(&high.to_le_bytes());
+            block[4..8].copy_from_slice(&low.to_le_bytes());
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Block types: one file per ggml type with its layout, scalar dequantization and code unpacking.
+//! Block types: one file per ggml type with its layout, scalar dequantization, code unpacking and packing.
 //!
 //! Two kinds of type exist. [`FloatBlock`] types store numbers as they are (`F32`, `F16`, `BF16`, `F64`,
 //! integers). [`CodeBlock`]
 //! types store small integer codes with scales; all of them are affine per sub-block,
 //! `value = scale * (code - OFFSET) - min`, which is what lets one matrix kernel serve every type.
 //!
-//! Adding a type: one file here, one line in the table at the end of this module.
+//! Adding a type: one file here, one line in the table at the end of this module; if it can be written, one in
+//! [`crate::quantize`].
 
 mod bf16;
 mod centered;

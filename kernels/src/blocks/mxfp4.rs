@@ -10,6 +10,8 @@
 
 use super::{BlockType, CodeBlock, head};
 use crate::GgmlType;
+use crate::quantize::rounding::largest_magnitude;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `MXFP4`.
 pub struct MXFP4;
@@ -82,6 +84,52 @@ impl CodeBlock for MXFP4 {
     }
 }
 
+/// Packs the index of the nearest of `E2M1` times `scale` of each value, the first of equally near ones, in the order of
+/// `unpack_e2m1`.
+#[inline(always)]
+pub(super) fn pack_e2m1<const N: usize>(values: &[f32; N], scale: f32, qs: &mut [u8]) {
+    let (mut nearest, mut least) = ([0u32; N], values.map(|x| (0.0 * scale - x).abs()));
+    for (index, doubled) in E2M1.iter().enumerate().skip(1) {
+        let candidate = f32::from(*doubled) * scale;
+        for i in 0..N {
+            let error = (candidate - values[i]).abs();
+            let nearer = error < least[i];
+            least[i] = if nearer { error } else { least[i] };
+            nearest[i] = if nearer { index as u32 } else { nearest[i] };
+        }
+    }
+    let (low, high) = nearest.split_at(N / 2);
+    for ((byte, low), high) in qs[..N / 2].iter_mut().zip(low).zip(high) {
+        *byte = (low | high << 4) as u8;
+    }
+}
+
+/// The logarithm as `f32`, without its fraction: a number just below a power of two counts as that power.
+#[inline(always)]
+fn floor_log2(value: f32) -> i32 {
+    let bits = value.to_bits();
+    if bits & 0x007f_ff00 != 0x007f_ff00 {
+        // Too far below for rounding to matter. Zero and subnormals come out below everything else.
+        return (bits >> 23) as i32 - 127;
+    }
+    (f64::from(value).log2() as f32).floor() as i32
+}
+
+impl QuantizeBlock for MXFP4 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the power of two that takes the largest magnitude to 4 or above, but below 8.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let values: &[f32; LEN] = values.first_chunk().expect("a block");
+            let most = largest_magnitude(values);
+            out[0] = (floor_log2(most) - 2 + 127).clamp(0, 255) as u8;
+            pack_e2m1(values, half_e8m0(out[0]), &mut out[1..]);
+        }
+    }
+}
+
 /// Decoding on a CubeCL device.
 #[cfg(feature = "cube")]
 pub(crate) mod device {
@@ -135,6 +183,23 @@ mod tests {
             let want = 2f64.powi(i32::from(e) - 128);
             assert_eq!(f64::from(half_e8m0(e)), want, "{e}");
         }
+    }
+
+    #[test]
+    fn logarithms_are_rounded_before_they_are_cut() {
+        for power in -120..=127 {
+            let exact = 2f32.powi(power);
+            assert_eq!(floor_log2(exact), power);
+            for steps in 1..600 {
+                let below = f32::from_bits(exact.to_bits() - steps);
+                let want = (f64::from(below).log2() as f32).floor() as i32;
+                assert_eq!(floor_log2(below), want, "{below:e}");
+            }
+        }
+        // 1.4427 * 2^-24 below 16 is less than half a step of f32 there, below 2 it is more.
+        assert_eq!(floor_log2(16f32.next_down()), 4);
+        assert_eq!(floor_log2(2f32.next_down()), 0);
+        assert_eq!(floor_log2(0.0), -127);
     }
 
     #[test]

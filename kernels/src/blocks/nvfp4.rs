@@ -8,9 +8,11 @@
 //! `value = scale * e2m1(q)`; kept doubled as in `MXFP4`: `value = scale / 2 * E2M1[q]`. The byte `0x7f`, NaN in the
 //! format's standard, is a zero scale in ggml; `0xff` is not.
 
-use super::mxfp4::{E2M1_OFFSET, unpack_e2m1};
+use super::mxfp4::{E2M1_OFFSET, pack_e2m1, unpack_e2m1};
 use super::{BlockType, CodeBlock, head};
 use crate::GgmlType;
+use crate::quantize::rounding::largest_magnitude;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `NVFP4`.
 pub struct NVFP4;
@@ -69,6 +71,43 @@ impl CodeBlock for NVFP4 {
             .zip(codes[..LEN].chunks_exact_mut(SUB));
         for (qs, codes) in subs {
             unpack_e2m1(qs, codes);
+        }
+    }
+}
+
+/// The bits of about the nearest scale: ties go up, and from 256 everything is 448.
+#[inline(always)]
+fn to_ue4m3(value: f32) -> u8 {
+    const LARGEST: u8 = 0x7e;
+    if value.is_nan() || value <= 0.0 {
+        return 0;
+    }
+    // Exponent and three fraction bits, as if the exponent's bias were 7; below one the number is subnormal.
+    let exponent = (value.to_bits() >> 23) as i32 - 127 + 7;
+    if exponent <= 0 {
+        return ((value * 512.0 + 0.5) as u8).min(7);
+    }
+    let rounded = (((value.to_bits() >> 19) + 1) >> 1) as i32 - ((127 - 7) << 3);
+    if rounded < 15 << 3 {
+        rounded as u8
+    } else {
+        LARGEST
+    }
+}
+
+impl QuantizeBlock for NVFP4 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// A scale takes the largest magnitude of its sub-block to 6.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let (d, qs) = out.split_at_mut(LEN / SUB);
+            let subs = values.as_chunks::<SUB>().0.iter().zip(d);
+            for ((values, d), qs) in subs.zip(qs.chunks_exact_mut(SUB / 2)) {
+                *d = to_ue4m3(largest_magnitude(values) / 6.0);
+                pack_e2m1(values, half_ue4m3(*d), qs);
+            }
         }
     }
 }

@@ -9,6 +9,8 @@
 
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q1_0`.
 pub struct Q1_0;
@@ -45,6 +47,22 @@ impl CodeBlock for Q1_0 {
         for (codes, byte) in codes[..LEN].chunks_exact_mut(8).zip(&block[2..]) {
             for (bit, code) in codes.iter_mut().enumerate() {
                 *code = (byte >> bit & 1) << 1;
+            }
+        }
+    }
+}
+
+impl QuantizeBlock for Q1_0 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the mean magnitude; a zero counts as positive.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let sum = values.iter().fold(0.0, |sum, x| sum + x.abs());
+            write_f16(out, sum / LEN as f32);
+            for (values, out) in values.chunks_exact(8).zip(&mut out[2..]) {
+                *out = (0..8).fold(0, |byte, bit| byte | u8::from(values[bit] >= 0.0) << bit);
             }
         }
     }

@@ -9,6 +9,8 @@
 
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest_magnitude, nearest_away, write_f16};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q2_0`.
 pub struct Q2_0;
@@ -43,6 +45,26 @@ impl CodeBlock for Q2_0 {
         for (codes, byte) in codes[..LEN].chunks_exact_mut(4).zip(&block[2..]) {
             for (i, code) in codes.iter_mut().enumerate() {
                 *code = byte >> (2 * i) & 3;
+            }
+        }
+    }
+}
+
+impl QuantizeBlock for Q2_0 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the largest magnitude, so that the code for twice the scale is left unused.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let d = largest_magnitude(values);
+            let inverse = inverse(d);
+            write_f16(out, d);
+            for (values, out) in values.chunks_exact(4).zip(&mut out[2..]) {
+                *out = (0..4).fold(0, |byte, i| {
+                    let code = nearest_away(values[i] * inverse, -1, 2) + 1;
+                    byte | (code as u8) << (2 * i)
+                });
             }
         }
     }

@@ -11,6 +11,10 @@
 
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::affine::{self, Error, Trials};
+use crate::quantize::rounding::{nearest, write_f16};
+use crate::quantize::weights::{mean_square, sum, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, positive};
 
 /// The block type `Q2_K`.
 pub struct Q2K;
@@ -28,6 +32,19 @@ pub(super) fn unpack_crumbs(qs: &[u8; LEN / 4], codes: &mut [u8]) {
             for (code, byte) in codes.iter_mut().zip(qs) {
                 *code = byte >> (2 * k) & 3;
             }
+        }
+    }
+}
+
+/// The reverse of `unpack_crumbs`.
+#[inline(always)]
+pub(super) fn pack_crumbs(codes: &[u8; LEN], qs: &mut [u8]) {
+    let halves = qs[..LEN / 4]
+        .chunks_exact_mut(32)
+        .zip(codes.chunks_exact(128));
+    for (qs, codes) in halves {
+        for (i, byte) in qs.iter_mut().enumerate() {
+            *byte = (0..4).fold(0, |byte, k| byte | (codes[32 * k + i] & 3) << (2 * k));
         }
     }
 }
@@ -64,6 +81,79 @@ impl CodeBlock for Q2K {
             mins[j] = dmin * f32::from(block[j] >> 4);
         }
         unpack_crumbs(head(&block[16..]), codes);
+    }
+}
+
+/// What is tried without an importance matrix.
+const TRIALS: Trials = Trials {
+    first: -0.5,
+    step: 0.1,
+    count: 15,
+    error: Error::Absolute,
+};
+
+/// Packs the scales or the mins of the sub-blocks so that the largest becomes 15; returns their codes and scale.
+#[inline(always)]
+fn scale_to_15(values: &[f32; 16]) -> ([u8; 16], f32) {
+    let most = values
+        .iter()
+        .fold(0.0, |most, &x| if x > most { x } else { most });
+    if most <= 0.0 {
+        return ([0; 16], 0.0);
+    }
+    let inverse = 15.0 / most;
+    (values.map(|x| nearest(inverse * x) as u8), most / 15.0)
+}
+
+impl QuantizeBlock for Q2K {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    /// Scales and mins are searched by sub-block, then packed, and the codes are rounded anew for what they became.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let subs: &[[f32; 16]; 16] = values.as_chunks().0.first_chunk().expect("a block");
+            let mut codes = [0u8; LEN];
+            let (mut scales, mut mins, mut sums) = ([0.0; 16], [0.0; 16], [0.0; 16]);
+            let energy = importance.map_or(0.0, |_| mean_square(values));
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let (weights, trials) = match importance {
+                    None => (subs[j].map(f32::abs), TRIALS),
+                    Some(importance) => (
+                        weigh(&importance[16 * j..], &subs[j], energy),
+                        Trials::WEIGHTED,
+                    ),
+                };
+                sums[j] = sum(&weights);
+                let found = affine::search(&subs[j], &weights, 3, trials, codes);
+                (scales[j], mins[j]) = (found.scale, found.min);
+            }
+            let ((sc, d), (m, dmin)) = match importance {
+                None => (scale_to_15(&scales), scale_to_15(&mins)),
+                Some(_) => {
+                    let pack = |values| {
+                        let mut codes = [0; 16];
+                        let scale = positive::search(values, &sums, 15, &mut codes);
+                        (codes, scale)
+                    };
+                    (pack(&scales), pack(&mins))
+                }
+            };
+            for j in 0..16 {
+                out[j] = sc[j] | m[j] << 4;
+            }
+            let (d, dmin) = (
+                write_f16(&mut out[80..], d),
+                write_f16(&mut out[82..], dmin),
+            );
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let (d, dmin) = (d * f32::from(out[j] & 15), dmin * f32::from(out[j] >> 4));
+                if d != 0.0 {
+                    *codes = subs[j].map(|x| nearest((x + dmin) / d).clamp(0, 3) as u8);
+                }
+            }
+            pack_crumbs(&codes, &mut out[16..]);
+        }
     }
 }
 

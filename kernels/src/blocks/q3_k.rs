@@ -26,9 +26,12 @@
 //! 11: P5 P4 L5 L4 H5 H4 D5 D4
 //! ```
 
-use super::q2_k::unpack_crumbs;
+use super::q2_k::{pack_crumbs, unpack_crumbs};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{largest, nearest, write_f16};
+use crate::quantize::weights::{sum, sum_of_squares, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, symmetric};
 
 /// The block type `Q3_K`.
 pub struct Q3K;
@@ -46,6 +49,17 @@ pub(super) fn unpack_scales(packed: &[u8; 12]) -> [u8; 16] {
         let high = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
         low | high << 4
     })
+}
+
+/// The reverse of `unpack_scales`.
+#[inline(always)]
+pub(super) fn pack_scales(scales: &[u8; 16], packed: &mut [u8]) {
+    let packed = &mut packed[..12];
+    packed.fill(0);
+    for (j, scale) in scales.iter().enumerate() {
+        packed[j % 8] |= (scale & 15) << (4 * (j / 8));
+        packed[8 + j % 4] |= (scale >> 4) << (2 * (j / 4));
+    }
 }
 
 impl BlockType for Q3K {
@@ -83,6 +97,63 @@ impl CodeBlock for Q3K {
             for (code, high) in codes.iter_mut().zip(&block[..32]) {
                 *code |= (high >> k & 1) << 2;
             }
+        }
+    }
+}
+
+/// Packs the scales of the sub-blocks so that the one of largest magnitude becomes -32; returns their codes and scale.
+#[inline(always)]
+fn scale_to_minus_32(scales: &[f32; 16]) -> ([u8; 16], f32) {
+    let most = largest(scales);
+    if most == 0.0 {
+        return ([0; 16], 0.0);
+    }
+    let inverse = -32.0 / most;
+    let code = |scale| i32::from(nearest(inverse * scale) as i8).clamp(-32, 31) + 32;
+    (scales.map(|scale| code(scale) as u8), 1.0 / inverse)
+}
+
+impl QuantizeBlock for Q3K {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    /// Scales are searched by sub-block, then packed, and the codes are rounded anew for what they became.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let subs: &[[f32; 16]; 16] = values.as_chunks().0.first_chunk().expect("a block");
+            let mut codes = [0u8; LEN];
+            let (mut scales, mut sums) = ([0.0; 16], [0.0; 16]);
+            let energy = importance.map_or(0.0, |_| 2.0 * sum_of_squares(values) / LEN as f32);
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                scales[j] = match importance {
+                    None => symmetric::descend(&subs[j], 4, codes),
+                    Some(importance) => {
+                        let weights = weigh::<16>(&importance[16 * j..], &subs[j], energy);
+                        sums[j] = sum(&weights);
+                        symmetric::search(&subs[j], &weights, 4, codes)
+                    }
+                };
+            }
+            let (packed, d) = match importance {
+                None => scale_to_minus_32(&scales),
+                Some(_) => {
+                    let mut packed = [0; 16];
+                    let d = symmetric::search(&scales, &sums, 32, &mut packed);
+                    (packed, d)
+                }
+            };
+            pack_scales(&packed, &mut out[96..]);
+            let d = write_f16(&mut out[108..], d);
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let d = d * (i32::from(packed[j]) - 32) as f32;
+                if d != 0.0 {
+                    *codes = subs[j].map(|x| (nearest(x / d).clamp(-4, 3) + 4) as u8);
+                }
+            }
+            for (i, high) in out[..32].iter_mut().enumerate() {
+                *high = (0..8).fold(0, |byte, k| byte | (codes[32 * k + i] >> 2) << k);
+            }
+            pack_crumbs(&codes, &mut out[32..]);
         }
     }
 }
@@ -140,15 +211,18 @@ mod tests {
                 63 - 4 * j
             }
         });
-        let mut packed = [0u8; 12];
+        let mut want = [0u8; 12];
         for j in 0..4 {
-            packed[j] = scales[j] & 15 | scales[j + 8] << 4;
-            packed[j + 4] = scales[j + 4] & 15 | scales[j + 12] << 4;
-            packed[j + 8] = scales[j] >> 4
+            want[j] = scales[j] & 15 | scales[j + 8] << 4;
+            want[j + 4] = scales[j + 4] & 15 | scales[j + 12] << 4;
+            want[j + 8] = scales[j] >> 4
                 | scales[j + 4] >> 4 << 2
                 | scales[j + 8] >> 4 << 4
                 | scales[j + 12] >> 4 << 6;
         }
+        let mut packed = [0xff; 12];
+        pack_scales(&scales, &mut packed);
+        assert_eq!(packed, want);
         assert_eq!(unpack_scales(&packed), scales);
     }
 }

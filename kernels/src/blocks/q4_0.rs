@@ -9,6 +9,9 @@
 
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest, truncate, write_f16};
+use crate::quantize::weights::{mean_square, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, symmetric};
 
 /// The block type `Q4_0`.
 pub struct Q4_0;
@@ -25,6 +28,41 @@ pub(super) fn unpack_nibbles(qs: &[u8], codes: &mut [u8]) {
         *low = byte & 15;
         *high = byte >> 4;
     }
+}
+
+/// The reverse of `unpack_nibbles`.
+#[inline(always)]
+pub(super) fn pack_nibbles(codes: &[u8; LEN], qs: &mut [u8]) {
+    let (low, high) = codes.split_at(LEN / 2);
+    for ((byte, low), high) in qs[..LEN / 2].iter_mut().zip(low).zip(high) {
+        *byte = low & 15 | high << 4;
+    }
+}
+
+/// Writes the scale that takes the value of largest magnitude to code 0, and returns the codes, around `half`.
+#[inline(always)]
+pub(super) fn quantize_by_largest(values: &[f32; LEN], half: u8, scale: &mut [u8]) -> [u8; LEN] {
+    let d = largest(values) / -f32::from(half);
+    let inverse = inverse(d);
+    write_f16(scale, d);
+    let (middle, most) = (f32::from(half) + 0.5, f32::from(2 * half - 1));
+    values.map(|x| truncate(x * inverse + middle, 0.0, most) as u8)
+}
+
+/// Writes the scale a search by weighted error finds, and returns the codes, around `half`.
+#[inline(always)]
+pub(super) fn quantize_by_search(
+    values: &[f32; LEN],
+    importance: &[f32],
+    mean_square: f32,
+    half: u8,
+    scale: &mut [u8],
+) -> [u8; LEN] {
+    let mut codes = [0; LEN];
+    let weights = weigh::<LEN>(importance, values, mean_square);
+    let d = symmetric::search(values, &weights, i32::from(half), &mut codes);
+    write_f16(scale, d);
+    codes
 }
 
 impl BlockType for Q4_0 {
@@ -51,6 +89,23 @@ impl CodeBlock for Q4_0 {
         let block = head::<BYTES>(block);
         scales[0] = read_f16(block);
         unpack_nibbles(&block[2..], codes);
+    }
+}
+
+impl QuantizeBlock for Q4_0 {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let mean_square = importance.map_or(0.0, |_| mean_square(values));
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let values = values.first_chunk().expect("a block");
+            let codes = match importance {
+                None => quantize_by_largest(values, 8, out),
+                Some(importance) => quantize_by_search(values, importance, mean_square, 8, out),
+            };
+            pack_nibbles(&codes, &mut out[2..]);
+        }
     }
 }
 

@@ -8,9 +8,13 @@
 //!
 //! `value = d * q + m`
 
-use super::q4_0::unpack_nibbles;
+use super::q4_0::{pack_nibbles, unpack_nibbles};
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::affine::{self, Trials};
+use crate::quantize::rounding::{inverse, range, truncate, write_f16};
+use crate::quantize::weights::{mean_square, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q4_1`.
 pub struct Q4_1;
@@ -18,6 +22,41 @@ pub struct Q4_1;
 const LEN: usize = 32;
 const BYTES: usize = 2 + 2 + LEN / 2;
 const _: () = assert!(BYTES == GgmlType::Q4_1.block_bytes() && LEN == GgmlType::Q4_1.block_len());
+
+/// Writes the scale and the minimum that spread the codes over the range of the values, and returns the codes.
+#[inline(always)]
+pub(super) fn quantize_by_range(values: &[f32; LEN], max_code: u8, header: &mut [u8]) -> [u8; LEN] {
+    let (lowest, highest) = range(values);
+    let d = (highest - lowest) / f32::from(max_code);
+    let inverse = inverse(d);
+    write_f16(header, d);
+    write_f16(&mut header[2..], lowest);
+    let most = f32::from(max_code);
+    values.map(|x| truncate((x - lowest) * inverse + 0.5, 0.0, most) as u8)
+}
+
+/// Writes the scale and the minimum a search by weighted error finds, and returns the codes.
+#[inline(always)]
+pub(super) fn quantize_by_search(
+    values: &[f32; LEN],
+    importance: &[f32],
+    mean_square: f32,
+    max_code: u8,
+    header: &mut [u8],
+) -> [u8; LEN] {
+    let mut codes = [0; LEN];
+    let weights = weigh(importance, values, mean_square);
+    let found = affine::search(
+        values,
+        &weights,
+        max_code.into(),
+        Trials::WEIGHTED,
+        &mut codes,
+    );
+    write_f16(header, found.scale);
+    write_f16(&mut header[2..], -found.min);
+    codes
+}
 
 impl BlockType for Q4_1 {
     const TYPE: GgmlType = GgmlType::Q4_1;
@@ -44,6 +83,23 @@ impl CodeBlock for Q4_1 {
         scales[0] = read_f16(block);
         mins[0] = -read_f16(&block[2..]);
         unpack_nibbles(&block[4..], codes);
+    }
+}
+
+impl QuantizeBlock for Q4_1 {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let mean_square = importance.map_or(0.0, |_| mean_square(values));
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let values = values.first_chunk().expect("a block");
+            let codes = match importance {
+                None => quantize_by_range(values, 15, out),
+                Some(importance) => quantize_by_search(values, importance, mean_square, 15, out),
+            };
+            pack_nibbles(&codes, &mut out[4..]);
+        }
     }
 }
 

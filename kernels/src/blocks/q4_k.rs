@@ -29,6 +29,10 @@
 
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::affine::{self, Error, Trials};
+use crate::quantize::rounding::{nearest, write_f16};
+use crate::quantize::weights::{sum, sum_of_squares, weigh};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of, positive};
 
 /// The block type `Q4_K`.
 pub struct Q4K;
@@ -95,6 +99,93 @@ pub(super) fn scale_and_shift(
     }
 }
 
+/// The reverse of `unpack_scales_6bit`.
+#[inline(always)]
+fn pack_scales_6bit(scales: &[u8; 8], mins: &[u8; 8], packed: &mut [u8]) {
+    for j in 0..4 {
+        packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
+        packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
+        packed[j + 8] = scales[j + 4] & 15 | mins[j + 4] << 4;
+    }
+}
+
+/// The reverse of `unpack_nibble_groups`.
+#[inline(always)]
+pub(super) fn pack_nibble_groups(codes: &[u8; LEN], qs: &mut [u8]) {
+    for (qs, codes) in qs.chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
+        let (low, high) = codes.split_at(32);
+        for ((byte, low), high) in qs.iter_mut().zip(low).zip(high) {
+            *byte = low & 15 | high << 4;
+        }
+    }
+}
+
+/// Packs the scales or the mins of the sub-blocks so that the largest becomes 63; returns their codes and scale.
+#[inline(always)]
+fn scale_to_63(values: &[f32; 8]) -> ([u8; 8], f32) {
+    let most = values
+        .iter()
+        .fold(0.0, |most, &x| if x > most { x } else { most });
+    let inverse = if most > 0.0 { 63.0 / most } else { 0.0 };
+    (
+        values.map(|x| (nearest(inverse * x) as u8).min(63)),
+        most / 63.0,
+    )
+}
+
+/// Writes the first 16 bytes, which `Q4_K` and `Q5_K` share, and returns the codes.
+///
+/// Scales and mins are searched by sub-block, then packed, and the codes are rounded anew for what they became.
+/// `trials` are those without an importance matrix.
+#[inline(always)]
+pub(super) fn quantize_subs(
+    values: &[f32],
+    importance: Option<&[f32]>,
+    max_code: i32,
+    trials: Trials,
+    header: &mut [u8],
+) -> [u8; LEN] {
+    let subs: &[[f32; 32]; 8] = values.as_chunks().0.first_chunk().expect("a block");
+    let mut codes = [0u8; LEN];
+    let (mut scales, mut mins, mut sums) = ([0.0; 8], [0.0; 8], [0.0; 8]);
+    let energy = importance.map_or(0.0, |_| 2.0 * sum_of_squares(values) / LEN as f32);
+    for (j, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (weights, trials) = match importance {
+            None => {
+                let mean = (sum_of_squares(&subs[j]) / 32.0).sqrt();
+                (subs[j].map(|x| mean + x.abs()), trials)
+            }
+            Some(importance) => (
+                weigh(&importance[32 * j..], &subs[j], energy),
+                Trials::WEIGHTED,
+            ),
+        };
+        sums[j] = sum(&weights);
+        let found = affine::search(&subs[j], &weights, max_code, trials, codes);
+        (scales[j], mins[j]) = (found.scale, found.min);
+    }
+    let ((sc, d), (m, dmin)) = match importance {
+        None => (scale_to_63(&scales), scale_to_63(&mins)),
+        Some(_) => {
+            let pack = |values| {
+                let mut codes = [0; 8];
+                let scale = positive::search(values, &sums, 63, &mut codes);
+                (codes.map(|code| code.min(63)), scale)
+            };
+            (pack(&scales), pack(&mins))
+        }
+    };
+    pack_scales_6bit(&sc, &m, &mut header[4..16]);
+    let (d, dmin) = (write_f16(header, d), write_f16(&mut header[2..], dmin));
+    for (j, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (d, dmin) = (d * f32::from(sc[j]), dmin * f32::from(m[j]));
+        if d != 0.0 {
+            *codes = subs[j].map(|x| nearest((x + dmin) / d).clamp(0, max_code) as u8);
+        }
+    }
+    codes
+}
+
 impl BlockType for Q4K {
     const TYPE: GgmlType = GgmlType::Q4K;
 
@@ -117,6 +208,26 @@ impl CodeBlock for Q4K {
         let block = head::<BYTES>(block);
         unpack_header(block, scales, mins);
         unpack_nibble_groups(head(&block[16..]), codes);
+    }
+}
+
+/// What is tried without an importance matrix.
+const TRIALS: Trials = Trials {
+    first: -1.0,
+    step: 0.1,
+    count: 20,
+    error: Error::Squared,
+};
+
+impl QuantizeBlock for Q4K {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let codes = quantize_subs(values, importance, 15, TRIALS, out);
+            pack_nibble_groups(&codes, &mut out[16..]);
+        }
     }
 }
 
@@ -185,6 +296,13 @@ mod tests {
             packed[j + 4] = m[j] | m[j + 4] >> 4 << 6;
             packed[j + 8] = sc[j + 4] & 15 | m[j + 4] << 4;
         }
+        let mut got = [0; 12];
+        pack_scales_6bit(
+            sc[..].try_into().unwrap(),
+            m[..].try_into().unwrap(),
+            &mut got,
+        );
+        assert_eq!(got, packed);
         let (got_sc, got_m) = unpack_scales_6bit(&packed);
         assert_eq!(got_sc, *sc);
         assert_eq!(got_m, *m);

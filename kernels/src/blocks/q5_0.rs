@@ -8,9 +8,11 @@
 //!
 //! `value = d * (q - 16)`
 
-use super::q4_0::unpack_nibbles;
+use super::q4_0::{pack_nibbles, quantize_by_largest, quantize_by_search, unpack_nibbles};
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::weights::mean_square;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q5_0`.
 pub struct Q5_0;
@@ -30,6 +32,14 @@ pub(super) fn add_fifth_bit(qh: &[u8], codes: &mut [u8]) {
         let bits = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
         let fifth = ((bits + 0x7f7f_7f7f_7f7f_7f7f) >> 3) & 0x1010_1010_1010_1010;
         *codes = (u64::from_le_bytes(*codes) | fifth).to_le_bytes();
+    }
+}
+
+/// The reverse of `add_fifth_bit`.
+#[inline(always)]
+pub(super) fn pack_fifth_bit(codes: &[u8; LEN], qh: &mut [u8]) {
+    for (byte, codes) in qh[..LEN / 8].iter_mut().zip(codes.chunks_exact(8)) {
+        *byte = (0..8).fold(0, |byte, bit| byte | (codes[bit] >> 4 & 1) << bit);
     }
 }
 
@@ -58,6 +68,24 @@ impl CodeBlock for Q5_0 {
         scales[0] = read_f16(block);
         unpack_nibbles(&block[6..], codes);
         add_fifth_bit(&block[2..], codes);
+    }
+}
+
+impl QuantizeBlock for Q5_0 {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let mean_square = importance.map_or(0.0, |_| mean_square(values));
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let values = values.first_chunk().expect("a block");
+            let codes = match importance {
+                None => quantize_by_largest(values, 16, out),
+                Some(importance) => quantize_by_search(values, importance, mean_square, 16, out),
+            };
+            pack_fifth_bit(&codes, &mut out[2..]);
+            pack_nibbles(&codes, &mut out[6..]);
+        }
     }
 }
 

@@ -9,10 +9,13 @@
 //!
 //! `value = d * q + m`
 
-use super::q4_0::unpack_nibbles;
-use super::q5_0::add_fifth_bit;
+use super::q4_0::{pack_nibbles, unpack_nibbles};
+use super::q4_1::{quantize_by_range, quantize_by_search};
+use super::q5_0::{add_fifth_bit, pack_fifth_bit};
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::weights::mean_square;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q5_1`.
 pub struct Q5_1;
@@ -47,6 +50,24 @@ impl CodeBlock for Q5_1 {
         mins[0] = -read_f16(&block[2..]);
         unpack_nibbles(&block[8..], codes);
         add_fifth_bit(&block[4..], codes);
+    }
+}
+
+impl QuantizeBlock for Q5_1 {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        let mean_square = importance.map_or(0.0, |_| mean_square(values));
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let values = values.first_chunk().expect("a block");
+            let codes = match importance {
+                None => quantize_by_range(values, 31, out),
+                Some(importance) => quantize_by_search(values, importance, mean_square, 31, out),
+            };
+            pack_fifth_bit(&codes, &mut out[4..]);
+            pack_nibbles(&codes, &mut out[8..]);
+        }
     }
 }
 

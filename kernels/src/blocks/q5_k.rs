@@ -10,9 +10,13 @@
 //!
 //! `value = d * scale * q - dmin * min`
 
-use super::q4_k::{scale_and_shift, unpack_header, unpack_nibble_groups};
+use super::q4_k::{
+    pack_nibble_groups, quantize_subs, scale_and_shift, unpack_header, unpack_nibble_groups,
+};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head};
 use crate::GgmlType;
+use crate::quantize::affine::{Error, Trials};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q5_K`.
 pub struct Q5K;
@@ -49,6 +53,29 @@ impl CodeBlock for Q5K {
             for (code, high) in codes.iter_mut().zip(qh) {
                 *code |= (high >> j & 1) << 4;
             }
+        }
+    }
+}
+
+/// What is tried without an importance matrix.
+const TRIALS: Trials = Trials {
+    first: -0.5,
+    step: 0.1,
+    count: 15,
+    error: Error::Squared,
+};
+
+impl QuantizeBlock for Q5K {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let codes = quantize_subs(values, importance, 31, TRIALS, out);
+            for (i, high) in out[16..48].iter_mut().enumerate() {
+                *high = (0..8).fold(0, |byte, j| byte | (codes[32 * j + i] >> 4) << j);
+            }
+            pack_nibble_groups(&codes, &mut out[48..]);
         }
     }
 }

@@ -20,6 +20,9 @@
 
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{largest, nearest, write_f16};
+use crate::quantize::symmetric::{self, NOTHING};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q6_K`.
 pub struct Q6K;
@@ -69,6 +72,48 @@ impl CodeBlock for Q6K {
                 codes[i + 32] = ql[i + 32] & 15 | (qh[i] >> 2 & 3) << 4;
                 codes[i + 64] = ql[i] >> 4 | (qh[i] >> 4 & 3) << 4;
                 codes[i + 96] = ql[i + 32] >> 4 | (qh[i] >> 6) << 4;
+            }
+        }
+    }
+}
+
+impl QuantizeBlock for Q6K {
+    const IMPORTANCE: Importance = Importance::Optional;
+
+    /// Scales are searched by sub-block, then packed so that the one of largest magnitude becomes -128, and the codes
+    /// are rounded anew for what they became. The importance is the weight; without one, the square of the value is.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, importance, out) in blocks_of::<Self>(values, importance, out) {
+            let subs: &[[f32; 16]; 16] = values.as_chunks().0.first_chunk().expect("a block");
+            let (mut codes, mut scales) = ([0u8; LEN], [0.0; 16]);
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let squares = subs[j].map(|x| x * x);
+                let weights = importance.map_or(&squares[..], |weights| &weights[16 * j..][..16]);
+                scales[j] = symmetric::search(&subs[j], weights, 32, codes);
+            }
+            let most = largest(&scales);
+            if most.abs() < NOTHING {
+                out.fill(0);
+                continue;
+            }
+            let inverse = -128.0 / most;
+            let d = write_f16(&mut out[208..], 1.0 / inverse);
+            for (j, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                let scale = nearest(inverse * scales[j]).min(127) as i8;
+                out[192 + j] = scale as u8;
+                let d = d * f32::from(scale);
+                if d != 0.0 {
+                    *codes = subs[j].map(|x| (nearest(x / d).clamp(-32, 31) + 32) as u8);
+                }
+            }
+            for (half, codes) in codes.chunks_exact(128).enumerate() {
+                for i in 0..32 {
+                    let [a, b, c, d] = [0, 32, 64, 96].map(|at| codes[at + i]);
+                    out[64 * half + i] = a & 15 | c << 4;
+                    out[64 * half + i + 32] = b & 15 | d << 4;
+                    out[128 + 32 * half + i] = a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6;
+                }
             }
         }
     }

@@ -9,6 +9,8 @@
 
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest_magnitude, nearest_away, write_f16};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q8_0`.
 pub struct Q8_0;
@@ -16,6 +18,18 @@ pub struct Q8_0;
 const LEN: usize = 32;
 const BYTES: usize = 2 + LEN;
 const _: () = assert!(BYTES == GgmlType::Q8_0.block_bytes() && LEN == GgmlType::Q8_0.block_len());
+
+/// Writes the scale that takes the largest magnitude to 127, and returns it with the signed codes.
+#[inline(always)]
+pub(super) fn quantize_to_127(values: &[f32; LEN], scale: &mut [u8]) -> (f32, [i8; LEN]) {
+    let d = largest_magnitude(values) / 127.0;
+    let inverse = inverse(d);
+    write_f16(scale, d);
+    (
+        d,
+        values.map(|x| nearest_away(x * inverse, -127, 127) as i8),
+    )
+}
 
 impl BlockType for Q8_0 {
     const TYPE: GgmlType = GgmlType::Q8_0;
@@ -42,6 +56,18 @@ impl CodeBlock for Q8_0 {
         scales[0] = read_f16(block);
         for (code, q) in codes[..LEN].iter_mut().zip(&block[2..]) {
             *code = q ^ 0x80;
+        }
+    }
+}
+
+impl QuantizeBlock for Q8_0 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let (_, codes) = quantize_to_127(values.first_chunk().expect("a block"), out);
+            out[2..].copy_from_slice(&codes.map(|q| q as u8));
         }
     }
 }

@@ -8,8 +8,11 @@
 //!
 //! `value = d * q`; as an unsigned code, `q + 128`.
 
+use super::q8_0::quantize_to_127;
 use super::{BlockType, CodeBlock, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::write_f16;
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q8_1`.
 pub struct Q8_1;
@@ -43,6 +46,20 @@ impl CodeBlock for Q8_1 {
         scales[0] = read_f16(block);
         for (code, q) in codes[..LEN].iter_mut().zip(&block[4..]) {
             *code = q ^ 0x80;
+        }
+    }
+}
+
+impl QuantizeBlock for Q8_1 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let (d, codes) = quantize_to_127(values.first_chunk().expect("a block"), out);
+            let sum: i32 = codes.iter().map(|&q| i32::from(q)).sum();
+            write_f16(&mut out[2..], sum as f32 * d);
+            out[4..].copy_from_slice(&codes.map(|q| q as u8));
         }
     }
 }

@@ -10,6 +10,8 @@
 
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head};
 use crate::GgmlType;
+use crate::quantize::rounding::{largest, nearest};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `Q8_K`.
 pub struct Q8K;
@@ -44,6 +46,36 @@ impl CodeBlock for Q8K {
         scales[..LEN / Self::SUB_LEN].fill(f32::from_le_bytes(*head(block)));
         for (code, q) in codes[..LEN].iter_mut().zip(&block[4..]) {
             *code = q ^ 0x80;
+        }
+    }
+}
+
+impl QuantizeBlock for Q8K {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The value of largest magnitude becomes -127.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let most = largest(values);
+            if most == 0.0 {
+                out.fill(0);
+                continue;
+            }
+            let inverse = -127.0 / most;
+            let (d, out) = out.split_at_mut(4);
+            let (qs, sums) = out.split_at_mut(LEN);
+            d.copy_from_slice(&(1.0 / inverse).to_le_bytes());
+            for (out, &x) in qs.iter_mut().zip(values) {
+                *out = nearest(inverse * x).min(127) as u8;
+            }
+            for (qs, sum) in qs.chunks_exact(16).zip(sums.as_chunks_mut().0) {
+                *sum = qs
+                    .iter()
+                    .map(|&q| i16::from(q as i8))
+                    .sum::<i16>()
+                    .to_le_bytes();
+            }
         }
     }
 }

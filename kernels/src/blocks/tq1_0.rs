@@ -14,6 +14,8 @@
 
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest_magnitude, nearest_away, write_f16};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `TQ1_0`.
 pub struct TQ1_0;
@@ -34,7 +36,7 @@ fn unpack_digits(bytes: &[u8], codes: &mut [u8]) {
     for codes in codes.chunks_exact_mut(bytes.len()) {
         for (code, byte) in codes.iter_mut().zip(bytes) {
             let rest = byte.wrapping_mul(power);
-            *code = (u16::from(rest) * 3 >> 8) as u8;
+            *code = ((u16::from(rest) * 3) >> 8) as u8;
         }
         power = power.wrapping_mul(3);
     }
@@ -68,6 +70,34 @@ impl CodeBlock for TQ1_0 {
             let (codes, after) = rest.split_at_mut(bytes.len() * digits);
             unpack_digits(&block[bytes], codes);
             rest = after;
+        }
+    }
+}
+
+impl QuantizeBlock for TQ1_0 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the largest magnitude.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let d = largest_magnitude(values);
+            let inverse = inverse(d);
+            write_f16(&mut out[52..], d);
+            let mut rest = values;
+            for (bytes, digits) in RUNS {
+                let stride = bytes.len();
+                let (values, after) = rest.split_at(stride * digits);
+                for (i, out) in out[bytes].iter_mut().enumerate() {
+                    let number = values[i..].iter().step_by(stride).fold(0, |number, x| {
+                        number * 3 + (nearest_away(x * inverse, -1, 1) + 1) as u16
+                    });
+                    // A missing fifth digit is zero.
+                    let number = if digits == 5 { number } else { number * 3 };
+                    *out = (number * 256).div_ceil(243) as u8;
+                }
+                rest = after;
+            }
         }
     }
 }

@@ -7,9 +7,11 @@
 //!
 //! `value = d * (q - 1)`. A `q` of 3 is not written but decodes to `2 d`.
 
-use super::q2_k::unpack_crumbs;
+use super::q2_k::{pack_crumbs, unpack_crumbs};
 use super::{BlockType, CodeBlock, MAX_BLOCK_LEN, head, read_f16};
 use crate::GgmlType;
+use crate::quantize::rounding::{inverse, largest_magnitude, nearest_away, write_f16};
+use crate::quantize::{Importance, QuantizeBlock, blocks_of};
 
 /// The block type `TQ2_0`.
 pub struct TQ2_0;
@@ -43,6 +45,23 @@ impl CodeBlock for TQ2_0 {
         let block = head::<BYTES>(block);
         scales[..LEN / Self::SUB_LEN].fill(read_f16(&block[64..]));
         unpack_crumbs(head(block), codes);
+    }
+}
+
+impl QuantizeBlock for TQ2_0 {
+    const IMPORTANCE: Importance = Importance::Ignored;
+
+    /// The scale is the largest magnitude.
+    #[inline(always)]
+    fn quantize_row(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+        for (values, _, out) in blocks_of::<Self>(values, importance, out) {
+            let values: &[f32; LEN] = values.first_chunk().expect("a block");
+            let d = largest_magnitude(values);
+            let inverse = inverse(d);
+            let codes = values.map(|x| (nearest_away(x * inverse, -1, 1) + 1) as u8);
+            pack_crumbs(&codes, out);
+            write_f16(&mut out[64..], d);
+        }
     }
 }
 

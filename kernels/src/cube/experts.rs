@@ -193,14 +193,17 @@ pub(super) fn count_slots_kernel(ids: &[u32], counts: &mut [u32]) {
     let last = counts.len() - 1;
     if group <= last {
         let n = ids.len();
-        let count = RuntimeCell::<u32>::new(0u32);
+        let mut count = 0u32;
         for chunk in 0..n.div_ceil(CHUNK) {
-            for slot in chunk * CHUNK..min(chunk * CHUNK + CHUNK, n) {
+            let mut slot = chunk * CHUNK;
+            let end = min(slot + CHUNK, n);
+            while slot < end {
                 let mine = min(ids[slot], u32::cast_from(last)) == u32::cast_from(group);
-                count.store(count.read() + select(mine, 1u32, 0u32));
+                count += select(mine, 1u32, 0u32);
+                slot += 1;
             }
         }
-        counts[group] = count.read();
+        counts[group] = count;
     }
 }
 
@@ -218,10 +221,12 @@ pub(super) fn place_slots_kernel(
         let n = ids.len();
         let mut start = 0usize;
         let mut tile = 0usize;
-        for before in 0..group {
+        let mut before = 0usize;
+        while before < group {
             let count = usize::cast_from(counts[before]);
             start += count;
             tile += count.div_ceil(tile_len);
+            before += 1;
         }
         let end = start + usize::cast_from(counts[group]);
         let mut first = start;
@@ -243,11 +248,14 @@ pub(super) fn place_slots_kernel(
         }
         let mut place = tiles * 3 + start;
         for chunk in 0..n.div_ceil(CHUNK) {
-            for slot in chunk * CHUNK..min(chunk * CHUNK + CHUNK, n) {
+            let mut slot = chunk * CHUNK;
+            let end = min(slot + CHUNK, n);
+            while slot < end {
                 if min(ids[slot], u32::cast_from(last)) == u32::cast_from(group) {
                     table[place] = u32::cast_from(slot);
                     place += 1;
                 }
+                slot += 1;
             }
         }
     }

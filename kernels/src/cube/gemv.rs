@@ -16,7 +16,7 @@ use cubecl::{client::Client, ir::features::Plane, prelude::*};
 use super::{
     CubeMatrix, Piece,
     part::{PART_LEN, PART_QUADS, PartLayout, part_base, quad_offset, unpack_part},
-    route::{Layout, Product, Route, row_at, slot_at, spread, tile_at, write_sum},
+    route::{Layout, Product, Route, Tile, row_at, slot_at, spread, tile_at, write_sum},
     words::Quad,
 };
 use crate::GgmlType;
@@ -64,17 +64,17 @@ fn is_software(properties: &DeviceProperties) -> bool {
 /// What the kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GemvConfig {
-    ty: GgmlType,
+    pub(super) ty: GgmlType,
     reduction: Reduction,
     /// Units that share a strip.
-    units: usize,
+    pub(super) units: usize,
     /// Strips in one cube.
-    strips: usize,
+    pub(super) strips: usize,
     /// Rows of `W` in a strip.
-    strip: usize,
+    pub(super) strip: usize,
     /// Rows of `x` computed; the real number may be lower.
-    tokens: usize,
-    route: Route,
+    pub(super) tokens: usize,
+    pub(super) route: Route,
 }
 
 impl GemvConfig {
@@ -113,7 +113,7 @@ impl GemvConfig {
     }
 
     /// Sums a unit keeps.
-    fn sums(&self) -> usize {
+    pub(super) fn sums(&self) -> usize {
         self.strip * self.tokens
     }
 
@@ -240,14 +240,39 @@ pub(super) fn gemv_kernel<N: Size>(
         part += units;
     }
 
+    let mut parts = Sequence::<f32>::new();
+    #[unroll]
+    for i in 0..sums {
+        parts.push(sum_quad(acc[i].read()));
+    }
+    reduce(out, table, &layout, &tile, row0, &parts, config);
+}
+
+/// Adds up the `parts` of a sum that each unit of a strip has, and writes the sums: one per row of the strip and slot.
+#[cube]
+pub(crate) fn reduce(
+    out: &mut [f32],
+    table: &[u32],
+    layout: &Layout,
+    tile: &Tile,
+    row0: usize,
+    parts: &Sequence<f32>,
+    #[comptime] config: GemvConfig,
+) {
+    let unit = UNIT_POS_X as usize;
+    let units = comptime!(config.units);
+    let strip = comptime!(config.strip);
+    let tokens = comptime!(config.tokens);
+    let sums = comptime!(config.sums());
+    let route = comptime!(config.route);
     if comptime!(config.reduction == Reduction::Shared) {
         let stride = comptime!(config.shared_row());
         let mut shared =
             Shared::<[f32]>::new_slice(comptime!(config.strips * sums * config.shared_row()));
-        let start = place * comptime!(sums * stride);
+        let start = UNIT_POS_Y as usize * comptime!(sums * stride);
         #[unroll]
         for i in 0..sums {
-            shared[start + comptime!(i * stride) + unit] = sum_quad(acc[i].read());
+            shared[start + comptime!(i * stride) + unit] = parts[i];
         }
         sync_cube();
         // One unit per sum: `sums` is at most the number of units.
@@ -257,23 +282,22 @@ pub(super) fn gemv_kernel<N: Size>(
             for i in 0..units {
                 sum += shared[from + i];
             }
-            let row = row_at(&layout, &tile, row0 + unit / tokens, route);
+            let row = row_at(layout, tile, row0 + unit / tokens, route);
             let position = tile.start + unit % tokens;
-            write_sum(out, table, &layout, &tile, &row, position, sum, route);
+            write_sum(out, table, layout, tile, &row, position, sum, route);
         }
     } else {
         #[unroll]
         for r in 0..strip {
             #[unroll]
             for t in 0..tokens {
-                let mut sum = sum_quad(acc[comptime!(r * tokens + t)].read());
+                let mut sum = parts[comptime!(r * tokens + t)];
                 if comptime!(config.reduction == Reduction::Plane) {
                     sum = plane_sum(sum);
                 }
                 if unit == 0 {
-                    let row = row_at(&layout, &tile, row0 + r, route);
-                    let position = tile.start + t;
-                    write_sum(out, table, &layout, &tile, &row, position, sum, route);
+                    let row = row_at(layout, tile, row0 + r, route);
+                    write_sum(out, table, layout, tile, &row, tile.start + t, sum, route);
                 }
             }
         }

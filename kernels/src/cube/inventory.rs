@@ -1,4 +1,7 @@
-//! Every kernel of this crate in every form it is launched in, for checks that compile without a device.
+//! Every kernel of this crate in the forms it is launched in, for checks that compile without a device.
+//!
+//! Forms of the matrix-vector kernel that differ only in how often the same code is unrolled are listed for a few types,
+//! not for all: a compiler takes long over each.
 
 use std::sync::Arc;
 
@@ -15,7 +18,9 @@ use super::{
     experts::{self, count_slots_kernel, place_slots_kernel},
     gather_rows::{self, gather_rows_kernel},
     gemm::{GemmConfig, gemm_kernel},
+    gemm_cmma::{self, CmmaConfig, gemm_cmma_kernel},
     gemv::{GemvConfig, Reduction, gemv_kernel},
+    gemv_q8::{self, gemv_q8_kernel, quantize_kernel},
     glu::{self, glu_kernel},
     part::is_plain,
     rms_norm::{RmsNormConfig, rms_norm_kernel},
@@ -25,6 +30,14 @@ use super::{
 use crate::GgmlType;
 
 const REDUCTIONS: [Reduction; 3] = [Reduction::Plane, Reduction::Shared, Reduction::Alone];
+
+/// Types whose kernels are listed for every number of tokens and rows.
+const UNROLLED_TYPES: [GgmlType; 4] = [
+    GgmlType::F32,
+    GgmlType::Q4_0,
+    GgmlType::Q4K,
+    GgmlType::IQ2XS,
+];
 
 /// One kernel as it would be compiled.
 pub struct KernelEntry {
@@ -56,9 +69,16 @@ pub fn inventory(
             list.gemv(ty, vector);
             list.gemm(ty, vector);
         }
+        if gemv_q8::takes(ty) {
+            list.gemv_q8(ty);
+        }
+        if gemm_cmma::takes(properties, ty) {
+            list.gemm_cmma(ty);
+        }
     }
     list.narrow();
     list.sort_slots();
+    list.quantize_x();
     list.rms_norm();
     list.rope();
     list.glu();
@@ -151,10 +171,13 @@ impl List<'_> {
     }
 
     fn gemv(&mut self, ty: GgmlType, vector: usize) {
+        let all_counts = UNROLLED_TYPES.contains(&ty);
         for reduction in REDUCTIONS {
             for (rows, strip) in [(1, "short"), (4096, "long")] {
                 for tokens in [1, 2, 4, 8] {
-                    self.gemv_form(ty, vector, reduction, (rows, strip), tokens, Route::All);
+                    if all_counts || strip == "long" && matches!(tokens, 1 | 8) {
+                        self.gemv_form(ty, vector, reduction, (rows, strip), tokens, Route::All);
+                    }
                 }
             }
             self.gemv_form(ty, vector, reduction, (4096, "long"), 1, Route::Slots);
@@ -223,6 +246,72 @@ impl List<'_> {
                 kernel,
             );
         }
+    }
+
+    fn gemv_q8(&mut self, ty: GgmlType) {
+        for reduction in REDUCTIONS {
+            for tokens in [1, 8] {
+                let config =
+                    GemvConfig::new(self.properties, ty, 4096, tokens, Route::All, reduction);
+                let kernel = gemv_q8_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    config.cube_dim(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    layout(),
+                    0,
+                    1,
+                    1,
+                    1,
+                    config,
+                );
+                self.push(
+                    format!("gemv_q8/{ty}/{tokens} tokens, {reduction:?}"),
+                    kernel,
+                );
+            }
+        }
+    }
+
+    fn gemm_cmma(&mut self, ty: GgmlType) {
+        let config = CmmaConfig::new(self.properties, ty, Route::All);
+        let kernel = gemm_cmma_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            config.cube_dim(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            layout(),
+            0,
+            1,
+            1,
+            1,
+            config,
+        );
+        self.push(format!("gemm_cmma/{ty}"), kernel);
+    }
+
+    fn quantize_x(&mut self) {
+        let kernel = quantize_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(gemv_q8::UNITS),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+        );
+        self.push("quantize_x".into(), kernel);
     }
 
     fn sort_slots(&mut self) {

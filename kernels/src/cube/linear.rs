@@ -1,8 +1,29 @@
 //! `y = x . W^T` on the device: picks the kernel.
 
-use cubecl::{client::Client, server::Handle};
+use cubecl::{
+    client::Client,
+    server::Handle,
+    tune::{LocalTuner, Tunable, TunableSet, local_tuner},
+};
 
-use super::{CubeError, CubeMatrix, Reduction, gemm, gemv, matrix::check_operand, route::Product};
+use super::{
+    CubeError, CubeMatrix, Reduction, gemm, gemm_cmma, gemv, gemv_q8, matrix::check_operand,
+    route::Product,
+};
+use crate::cpu::Arithmetic;
+
+/// The kernels that compute `y = x . W^T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinearKernel {
+    /// Matrix-vector, for a few rows of `x`.
+    Gemv,
+    /// Matrix-vector on 8-bit activations; not for plain number types.
+    GemvQ8,
+    /// Tiles in shared memory, for many rows of `x`.
+    Gemm,
+    /// Tiles in shared memory, multiplied as `bfloat16` by tensor cores; not for plain number types.
+    GemmCmma,
+}
 
 /// Choices that [`linear`] makes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,12 +35,17 @@ pub struct LinearOptions {
     /// Up to how many rows of `x` the matrix-vector kernel is used; the tiled one, which needs shared memory, takes over
     /// beyond. By default 8, and any number where [`Reduction::Alone`] is used.
     pub gemv_rows: Option<usize>,
+    /// What may be rounded; by default nothing (`Exact`). With `Fast`, the kernels that round activations are measured
+    /// against those that do not on first use of a size, and the faster one is used.
+    pub arithmetic: Option<Arithmetic>,
+    /// This kernel, and no other. One that the device cannot run is an error of the device.
+    pub kernel: Option<LinearKernel>,
 }
 
 /// `y = x . W^T`: `x` is `[n, cols]`, the result `[n, rows]`, both `f32` and contiguous.
 ///
 /// The arithmetic is exact in the sense that weights are decoded to `f32` in registers and activations are not
-/// quantized; sums are kept in `f32`, several per output.
+/// quantized; sums are kept in `f32`, several per output. See [`LinearOptions::arithmetic`] for the other.
 ///
 /// # Errors
 /// If `x` is too short, or `x` or the result is over what one binding of the device may hold.
@@ -35,7 +61,7 @@ pub fn linear(
 /// [`linear`] with the choice of kernel in the caller's hands.
 ///
 /// # Errors
-/// As [`linear`].
+/// As [`linear`], and if the type has no form of the kernel asked for.
 pub fn linear_with(
     client: &Client,
     matrix: &CubeMatrix,
@@ -54,10 +80,6 @@ pub fn linear_with(
         let reduction = options
             .reduction
             .unwrap_or_else(|| Reduction::of(client.properties()));
-        let gemv_rows = options.gemv_rows.unwrap_or(match reduction {
-            Reduction::Alone => usize::MAX,
-            _ => gemv::MAX_ROWS,
-        });
         let product = Product {
             x,
             x_rows: n,
@@ -65,13 +87,122 @@ pub fn linear_with(
             out: out.clone(),
             experts: None,
         };
-        for piece in matrix.pieces() {
-            if n <= gemv_rows {
-                gemv::launch(client, matrix, piece, &product, reduction);
-            } else {
-                gemm::launch(client, matrix, piece, &product);
-            }
+        let (plain, rounded) = kernels(client, matrix, n, reduction, options)?;
+        match rounded {
+            None => run(plain, client, matrix, &product, reduction),
+            Some(rounded) => faster(plain, rounded, client, matrix, &product, reduction),
         }
     }
     Ok(out)
+}
+
+/// The kernel for `n` rows, and the one that rounds activations, where it may be used.
+fn kernels(
+    client: &Client,
+    matrix: &CubeMatrix,
+    n: usize,
+    reduction: Reduction,
+    options: LinearOptions,
+) -> Result<(LinearKernel, Option<LinearKernel>), CubeError> {
+    let ty = matrix.ty();
+    if let Some(kernel) = options.kernel {
+        return match kernel {
+            LinearKernel::GemvQ8 | LinearKernel::GemmCmma if !gemv_q8::takes(ty) => {
+                Err(CubeError::UnsupportedType(ty))
+            }
+            _ => Ok((kernel, None)),
+        };
+    }
+    let gemv_rows = options.gemv_rows.unwrap_or(match reduction {
+        Reduction::Alone => usize::MAX,
+        _ => gemv::MAX_ROWS,
+    });
+    let fast = options.arithmetic == Some(Arithmetic::Fast);
+    Ok(if n <= gemv_rows {
+        // Without integer dot products of the hardware, as on a software device, nothing is gained.
+        let rounds = fast && reduction != Reduction::Alone && gemv_q8::takes(ty);
+        (LinearKernel::Gemv, rounds.then_some(LinearKernel::GemvQ8))
+    } else {
+        let rounds = fast && gemm_cmma::takes(client.properties(), ty);
+        (LinearKernel::Gemm, rounds.then_some(LinearKernel::GemmCmma))
+    })
+}
+
+fn run(
+    kernel: LinearKernel,
+    client: &Client,
+    matrix: &CubeMatrix,
+    product: &Product,
+    reduction: Reduction,
+) {
+    if kernel == LinearKernel::GemvQ8 {
+        return gemv_q8::launch(client, matrix, product, reduction);
+    }
+    for piece in matrix.pieces() {
+        match kernel {
+            LinearKernel::Gemv => gemv::launch(client, matrix, piece, product, reduction),
+            LinearKernel::Gemm => gemm::launch(client, matrix, piece, product),
+            _ => gemm_cmma::launch(client, matrix, piece, product),
+        }
+    }
+}
+
+/// What a tuned product is run with.
+#[derive(Clone)]
+struct Tuned {
+    client: Client,
+    matrix: CubeMatrix,
+    product: Product,
+    reduction: Reduction,
+}
+
+/// Runs whichever of the two kernels was measured to be the faster one for a product of about this size. One that fails
+/// to compile or launch while it is measured loses.
+fn faster(
+    plain: LinearKernel,
+    rounded: LinearKernel,
+    client: &Client,
+    matrix: &CubeMatrix,
+    product: &Product,
+    reduction: Reduction,
+) {
+    static TUNER: LocalTuner<String, String> = local_tuner!();
+    let device = format!("{} {:?}", client.name(), client.service_id().device);
+    let key = |tuned: &Tuned| {
+        let (matrix, n) = (&tuned.matrix, tuned.product.n.next_power_of_two());
+        let (rows, cols) = (matrix.rows().next_power_of_two(), matrix.cols());
+        format!("{} {rows} {cols} {n} {:?}", matrix.ty(), tuned.reduction)
+    };
+    let candidate = |kernel: LinearKernel| {
+        Tunable::<String, Tuned, ()>::new(&format!("{kernel:?}"), move |tuned: Tuned| {
+            let Tuned {
+                client,
+                matrix,
+                product,
+                reduction,
+            } = &tuned;
+            run(kernel, client, matrix, product, *reduction);
+            Ok::<(), String>(())
+        })
+    };
+    let tuned = Tuned {
+        client: client.clone(),
+        matrix: matrix.clone(),
+        product: product.clone(),
+        reduction,
+    };
+    let execute = |set| TUNER.execute(&device, client, set, tuned);
+    // A set belongs to the place in the code that makes it.
+    match plain {
+        LinearKernel::Gemv => execute(TUNER.init(&device, move || {
+            TunableSet::new_cloning_inputs(key)
+                .with(candidate(plain))
+                .with(candidate(rounded))
+        })),
+        _ => execute(TUNER.init(&device, move || {
+            TunableSet::new_cloning_inputs(key)
+                .with(candidate(plain))
+                .with(candidate(rounded))
+        })),
+    }
 }

@@ -232,13 +232,27 @@ fn quad_values(codes: &PartCodes, #[comptime] q: usize, #[comptime] ty: GgmlType
     let layout = comptime!(PartLayout::known(ty));
     let mut quad = bytes_to_quad(codes.codes[q]);
     if comptime!(layout.offset > 0) {
-        quad = quad - Quad::new(comptime!(layout.offset as f32));
+        quad -= Quad::new(comptime!(layout.offset as f32));
     }
-    quad = quad * Quad::new(codes.scales[q]);
+    quad *= Quad::new(codes.scales[q]);
     if comptime!(layout.has_min) {
-        quad = quad - Quad::new(codes.mins[q]);
+        quad -= Quad::new(codes.mins[q]);
     }
     quad
+}
+
+/// The codes of a quad less the type's offset, as signed bytes.
+#[cube]
+pub(crate) fn signed_codes(codes: u32, #[comptime] ty: GgmlType) -> u32 {
+    let offset = comptime!(PartLayout::known(ty).offset);
+    if comptime!(offset == 0) {
+        codes
+    } else if comptime!(offset == 128) {
+        codes ^ 0x8080_8080
+    } else {
+        // With the top bit of every byte set no byte borrows from the next.
+        ((codes | 0x8080_8080) - comptime!(offset * 0x0101_0101)) ^ 0x8080_8080
+    }
 }
 
 /// The codes of part `part` (counted along the row) of the row that starts at byte `row`.

@@ -1,4 +1,5 @@
-//! Writes the CUDA C++ source of every kernel into a folder: `compile-kernels DIR`.
+//! Writes the CUDA C++ source of every kernel into a folder: `compile-kernels DIR [PART OF A NAME]`; with a part of a
+//! name, only of the kernels that have it in theirs.
 //!
 //! Each kernel becomes `NNN.cu` and a line of `kernels.tsv`: number, name, shared memory bytes.
 //! `check.py` beside this crate compiles the sources to machine code.
@@ -9,8 +10,9 @@ use burn_gguf_kernels::cube::inventory;
 use cubecl::{
     Compiler,
     ir::{
-        AddressType, DeviceIdentity, DeviceProperties, HardwareProperties, MemoryDeviceProperties,
-        TargetProperties, features::Plane,
+        AddressType, DeviceIdentity, DeviceProperties, ElemType, FloatKind, HardwareProperties,
+        MemoryDeviceProperties, TargetProperties,
+        features::{MmaConfig, Plane},
     },
     prelude::CubeKernel,
     server::Handle,
@@ -30,13 +32,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(
         std::env::args()
             .nth(1)
-            .ok_or("usage: compile-kernels DIR")?,
+            .ok_or("usage: compile-kernels DIR [PART OF A NAME]")?,
     );
     fs::create_dir_all(&dir)?;
     let properties = Arc::new(gpu());
     let target = Arc::new(TargetProperties::default());
     let entries = inventory(&properties, &target, &placeholder());
     let mut index = String::new();
+    let part = std::env::args().nth(2).unwrap_or_default();
+    let entries: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.name.contains(&part))
+        .collect();
     for (i, entry) in entries.iter().enumerate() {
         let source = cuda(&*entry.kernel).map_err(|e| format!("{}: {e}", entry.name))?;
         fs::write(dir.join(format!("{i:03}.cu")), source.source)?;
@@ -49,13 +56,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn cuda(kernel: &dyn CubeKernel) -> Result<cubecl_cpp::ComputeKernel, String> {
     let mut compiler = CppCompiler::<Cuda>::default();
-    let options = CompilationOptions::default();
+    let mut options = CompilationOptions::default();
+    options.supports_features.dp4a = true;
     compiler
         .compile(kernel.define(), &options)
         .map_err(|e| e.to_string())
 }
 
-/// An NVIDIA GPU as far as the kernels ask: planes of 32 units.
+/// An NVIDIA GPU as far as the kernels ask: planes of 32 units, tensor cores for `bfloat16`.
 fn gpu() -> DeviceProperties {
     let hardware = HardwareProperties {
         load_width: 128,
@@ -87,6 +95,15 @@ fn gpu() -> DeviceProperties {
     register_supported_types(&mut properties);
     properties.register_address_type(AddressType::U32);
     properties.features.plane.insert(Plane::Ops);
+    let bf16 = ElemType::Float(FloatKind::BF16);
+    properties.features.matmul.cmma.insert(MmaConfig {
+        a_type: bf16,
+        b_type: bf16,
+        cd_type: ElemType::Float(FloatKind::F32),
+        m: 16,
+        n: 16,
+        k: 16,
+    });
     properties
 }
 

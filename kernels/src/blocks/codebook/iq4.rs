@@ -2,7 +2,7 @@
 //! towards both ends. None is zero, and the ends differ, so a scale's sign decides which tail reaches further.
 
 /// What the four-bit codes stand for, rising.
-pub(crate) static IQ4: [i8; 16] = [
+pub(crate) const IQ4: [i8; 16] = [
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
 ];
 

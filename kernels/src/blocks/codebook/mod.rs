@@ -32,7 +32,6 @@ use crate::GgmlType;
 /// A codebook of `N` points whose grid entries are `W` (`u64` for eight bytes, `u32` for four).
 pub(crate) struct Codebook<W: 'static, const N: usize> {
     /// Packed coordinates in rising order.
-    #[allow(dead_code, reason = "for the quantizers")]
     pub(crate) points: [u16; N],
     /// The bytes the coordinates stand for.
     pub(crate) grid: [W; N],
@@ -125,7 +124,11 @@ mod tests {
         fn check(points: &[u16], lowest: u16, even: bool) {
             assert!(points.is_sorted_by(|a, b| a < b));
             if even {
-                assert!(points.iter().all(|p| (p & lowest).count_ones() % 2 == 0));
+                assert!(
+                    points
+                        .iter()
+                        .all(|p| (p & lowest).count_ones().is_multiple_of(2))
+                );
             }
         }
         check(&IQ1.points, 0x5555, false);

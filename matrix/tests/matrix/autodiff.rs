@@ -1,0 +1,141 @@
+//! Gradients through a frozen weight.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_gguf::device::Backend;
+use burn_gguf::nn::GgmlLinear;
+use burn_gguf::{Arithmetic, GgmlLayout, GgmlTensor, GgmlType, computable_types};
+
+use burn_gguf_matrix::{Random, decode};
+
+const ROWS: usize = 7;
+const COLS: usize = 256;
+
+fn weight(ty: GgmlType, device: &Device) -> (GgmlTensor, Vec<f32>) {
+    let bytes = crate::weight(ty, ROWS, COLS);
+    let values = decode(ty, &bytes);
+    let layout = GgmlLayout::matrix(ty, ROWS, COLS).unwrap();
+    (
+        GgmlTensor::from_bytes(layout, bytes.into(), device).unwrap(),
+        values,
+    )
+}
+
+/// `d sum(linear(x) * c) / dx = c . W`.
+fn expected(c: &[f32], w: &[f32]) -> Vec<f64> {
+    c.chunks_exact(ROWS)
+        .flat_map(|c| {
+            (0..COLS).map(move |j| {
+                (0..ROWS)
+                    .map(|i| f64::from(c[i]) * f64::from(w[i * COLS + j]))
+                    .sum()
+            })
+        })
+        .collect()
+}
+
+fn assert_close(got: Tensor<3>, want: &[f64], what: &str) {
+    let got: Vec<f32> = got.into_data().try_into_vec().unwrap();
+    assert_eq!(got.len(), want.len(), "{what}");
+    let size = want.iter().fold(0f64, |m, v| m.max(v.abs()));
+    for (i, (&g, w)) in got.iter().zip(want).enumerate() {
+        assert!(
+            (f64::from(g) - w).abs() <= 1e-6 * size,
+            "{what}: value {i} is {g}, not {w}"
+        );
+    }
+}
+
+#[test]
+fn the_gradient_of_the_input_is_the_product_with_the_weight() {
+    let device = Device::flex().autodiff();
+    let mut random = Random::new(21);
+    for &ty in computable_types(Backend::Flex) {
+        let (weight, w) = weight(ty, &device);
+        // The straight-through gradient is the same whatever the forward arithmetic.
+        for arithmetic in [Arithmetic::Exact, Arithmetic::Fast] {
+            let x = random.floats(2 * 3 * COLS);
+            let c = random.floats(2 * 3 * ROWS);
+            let x =
+                Tensor::<3>::from_data(TensorData::new(x, [2, 3, COLS]), &device).require_grad();
+            let scale = Tensor::<3>::from_data(TensorData::new(c.clone(), [2, 3, ROWS]), &device);
+            let loss = (weight.linear(x.clone(), arithmetic) * scale).sum();
+            let grads = loss.backward();
+            let grad = x.grad(&grads).expect("the input has a gradient");
+            assert_close(grad, &expected(&c, &w), &format!("{ty} {arithmetic:?}"));
+        }
+    }
+}
+
+#[test]
+fn pairs_and_triples_add_their_gradients() {
+    let device = Device::flex().autodiff();
+    let (weight, w) = weight(GgmlType::Q8_0, &device);
+    let mut random = Random::new(22);
+    let (x, c) = (random.floats(COLS), random.floats(ROWS));
+    let x = Tensor::<3>::from_data(TensorData::new(x, [1, 1, COLS]), &device).require_grad();
+    let scale = Tensor::<3>::from_data(TensorData::new(c.clone(), [1, 1, ROWS]), &device);
+    let [a, b] = GgmlTensor::linear_pair([&weight, &weight], x.clone(), Arithmetic::Exact);
+    let [d, e, f] =
+        GgmlTensor::linear_triple([&weight, &weight, &weight], x.clone(), Arithmetic::Exact);
+    let grads = ((a + b + d + e + f) * scale).sum().backward();
+    let want: Vec<f64> = expected(&c, &w).iter().map(|v| 5.0 * v).collect();
+    assert_close(x.grad(&grads).unwrap(), &want, "five products");
+}
+
+#[test]
+fn the_weight_is_no_float_parameter_and_the_bias_is() {
+    #[derive(Default)]
+    struct Floats(usize);
+    impl ModuleVisitor for Floats {
+        fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+            self.0 += 1;
+        }
+    }
+    let count = |layer: &GgmlLinear| {
+        let mut floats = Floats::default();
+        layer.visit(&mut floats);
+        floats.0
+    };
+    let device = Device::flex().autodiff();
+    let (weight, _) = weight(GgmlType::Q4K, &device);
+    assert_eq!(count(&GgmlLinear::from_tensor(weight.clone(), None)), 0);
+    let layer = GgmlLinear::from_tensor(weight, Some(Tensor::zeros([ROWS], &device)));
+    assert_eq!(count(&layer), 1);
+    let x = Tensor::<2>::ones([3, COLS], &device);
+    let grads = layer.forward(x.clone()).sum().backward();
+    assert!(
+        x.grad(&grads).is_none(),
+        "an input that asks for no gradient has none"
+    );
+    let bias = layer
+        .bias
+        .as_ref()
+        .unwrap()
+        .val()
+        .grad(&grads)
+        .expect("the bias trains");
+    assert_eq!(bias.into_data().try_into_vec::<f32>().unwrap(), [3.0; ROWS]);
+}
+
+#[test]
+fn layer_operations_have_gradients() {
+    use burn_gguf::nn::functional;
+    let device = Device::flex().autodiff();
+    let mut random = Random::new(23);
+    let x = Tensor::<3>::from_data(TensorData::new(random.floats(24), [1, 3, 8]), &device)
+        .require_grad();
+    let loss = functional::rms_norm(x.clone(), Tensor::ones([8], &device), 1e-6).sum();
+    let grads = loss.backward();
+    let grad: Vec<f32> = x.grad(&grads).unwrap().into_data().try_into_vec().unwrap();
+    // d sum(x_i / r) / dx_j = 1 / r - x_j sum(x) / (n r^3)
+    let x: Vec<f32> = x.into_data().try_into_vec().unwrap();
+    for (row, grad) in x.chunks_exact(8).zip(grad.chunks_exact(8)) {
+        let r = (row.iter().map(|v| v * v).sum::<f32>() / 8.0 + 1e-6).sqrt();
+        let sum: f32 = row.iter().sum();
+        for (v, g) in row.iter().zip(grad) {
+            let want = 1.0 / r - v * sum / (8.0 * r.powi(3));
+            assert!((g - want).abs() < 1e-4, "{g} is not {want}");
+        }
+    }
+}
