@@ -51,7 +51,7 @@ impl<'a> Cell<'a> {
             name,
             device,
             full,
-            tolerance: tolerance(op.name),
+            tolerance: tolerance(op.name, ty.name()),
             rows: Vec::new(),
         }
     }

@@ -228,7 +228,7 @@ fn describe(cell: &CellSummary<'_>) -> String {
             cell.failed, cell.shapes, row.shape
         ),
         Status::Ok => {
-            let allowed = tolerance(cell.op);
+            let allowed = tolerance(cell.op, cell.ty);
             let (max, nmse) = (row.error.unwrap_or(0.0), row.nmse.unwrap_or(0.0));
             write!(
                 text,

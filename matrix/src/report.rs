@@ -55,7 +55,7 @@ pub struct Row {
 impl Row {
     /// The row of a device that this machine lacks.
     pub(crate) fn missing(op: &Op, ty: GgmlType, device: &str, why: &str) -> Self {
-        let allowed = tolerance(op.name);
+        let allowed = tolerance(op.name, ty.name());
         Self {
             op: op.name,
             ty: ty.name(),

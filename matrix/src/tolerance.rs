@@ -41,7 +41,7 @@ const SUM: &str = "f32 sums of some hundred products in another order";
 const EIGHT_BITS: &str = "8-bit activations: steps of 1/127 of a block's largest value, NMSE 3e-5 on even noise; \
      some shapes have a single output, which scatters; ggml's own bound";
 
-/// The longest name that starts the operation's name counts.
+/// The longest name that starts the operation's name, followed by the type's, counts.
 const TABLE: &[Tolerance] = &[
     row(
         "dequantize",
@@ -69,6 +69,12 @@ const TABLE: &[Tolerance] = &[
         4e-6,
         4e-12,
         "the same activations and weights, f32 sums in two other orders",
+    ),
+    row(
+        "switch_over_fast BF16",
+        5e-3,
+        1e-5,
+        "from four rows on, activations are rounded to BF16 where the CPU multiplies pairs of those",
     ),
     row(
         "rms_norm",
@@ -101,9 +107,10 @@ const fn row(op: &'static str, max: f64, nmse: f64, why: &'static str) -> Tolera
     Tolerance { op, max, nmse, why }
 }
 
-/// The tolerance of an operation of [`OPS`](crate::OPS).
-pub fn tolerance(op: &str) -> Tolerance {
-    let rows = TABLE.iter().filter(|row| op.starts_with(row.op));
+/// The tolerance of an operation of [`OPS`](crate::OPS) on a type, as ggml spells it.
+pub fn tolerance(op: &str, ty: &str) -> Tolerance {
+    let cell = format!("{op} {ty}");
+    let rows = TABLE.iter().filter(|row| cell.starts_with(row.op));
     *rows
         .max_by_key(|row| row.op.len())
         .unwrap_or_else(|| panic!("no tolerance for \"{op}\""))
@@ -116,18 +123,20 @@ mod tests {
     #[test]
     fn every_operation_has_a_tolerance() {
         for op in crate::OPS {
-            assert!(!tolerance(op.name).why.is_empty(), "{}", op.name);
+            assert!(!tolerance(op.name, "Q4_K").why.is_empty(), "{}", op.name);
         }
     }
 
     #[test]
     fn shares_grow_with_either_error() {
-        let exact = tolerance("gather_rows");
+        let exact = tolerance("gather_rows", "Q4_K");
         assert_eq!(exact.share(Error::default()), 0.0);
         let error = |max, nmse| Error { max, nmse };
         assert!(exact.share(error(1e-9, 0.0)) > 1.0);
-        let sums = tolerance("linear_exact");
+        let sums = tolerance("linear_exact", "Q4_K");
         assert_eq!(sums.share(error(1e-6, 0.0)), 0.5);
         assert_eq!(sums.share(error(0.0, 2e-12)), 2.0);
+        let fast = |ty| tolerance("switch_over_fast", ty).nmse;
+        assert!(fast("BF16") > fast("F16"));
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use burn_gguf::Arithmetic;
 use burn_gguf_models::layers::CacheDtype;
-use burn_gguf_models::{AutoModel, ModelError, SessionOptions};
+use burn_gguf_models::{AutoModel, SessionOptions};
 use common::{Npy, argmax, case, chunked, devices, load, nmse, say};
 
 /// File and outputs: what every device must reproduce with `Exact`.
@@ -206,44 +206,4 @@ fn fast_is_at_least_as_close_as_llama_cpp_on_the_blocks() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-#[test]
-fn a_type_without_kernels_is_refused_by_name() {
-    let Some(path) = case("qwen3/model-iq4_xs.gguf") else {
-        return;
-    };
-    let error = load(&path, &Device::flex(), Arithmetic::Fast)
-        .err()
-        .expect("IQ4_XS has no kernels yet");
-    assert!(matches!(error, ModelError::Store { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(
-        text.contains("IQ4_XS") && text.contains("supported: F32") && text.contains("blk.0."),
-        "{text}"
-    );
-}
-
-#[test]
-fn dense_profile_gives_the_exact_logits() {
-    use burn::tensor::FloatDType;
-    use burn_gguf::gguf::Gguf;
-    use burn_gguf::store::LoadProfile;
-    use burn_gguf_models::LoadOptions;
-    each_case(|file, path, want| {
-        let options = LoadOptions {
-            arithmetic: Arithmetic::Exact,
-            profile: LoadProfile::Dense(FloatDType::F32),
-            progress: None,
-        };
-        let model = AutoModel::load(Gguf::open(path).unwrap(), &Device::flex(), options).unwrap();
-        let e = nmse(
-            &model
-                .session(&SessionOptions::default())
-                .feed_all(&want.tokens)
-                .unwrap(),
-            &want.logits,
-        );
-        assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
-    });
 }

@@ -8,7 +8,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_gguf_kernels::cpu::{Arithmetic, RopePairing};
 use burn_gguf_kernels::cube::{
-    self, CubeError, CubeMatrix, ExpertsShape, FloatKind, GluKind, RopeShape,
+    self, CubeError, CubeMatrix, ExpertsShape, FloatKind, GluKind, LinearOptions, RopeShape,
 };
 use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;
@@ -75,16 +75,21 @@ impl GgmlOps for CubeBackend {
     fn ggml_linear(
         x: FloatTensor<Self>,
         weight: GgmlPrimitive<Self>,
-        _arithmetic: Arithmetic,
+        arithmetic: Arithmetic,
     ) -> FloatTensor<Self> {
         let layout = weight.layout;
         let (dtype, shape) = (x.dtype(), x.shape());
         let x = into_contiguous(to_f32::<Self>(x));
-        let y = cube::linear(
+        let options = LinearOptions {
+            arithmetic: Some(arithmetic),
+            ..LinearOptions::default()
+        };
+        let y = cube::linear_with(
             &x.client,
             &matrix(&weight),
             x.handle.clone(),
             input_rows(&shape),
+            options,
         );
         let y = tensor(
             &weight.words,

@@ -176,7 +176,16 @@ fn factors_survive_saving_and_dense_loading() {
         .unwrap()
         .with_profile(LoadProfile::Dense(FloatDType::F32));
     dense.load_from(&mut store).unwrap();
-    check(&dense);
+    // The sums are in another order.
+    let close = |got: Vec<f32>, want: &[f32]| {
+        let pairs = got.iter().zip(want);
+        assert!(pairs.clone().count() == want.len());
+        for (g, w) in pairs {
+            assert!((g - w).abs() < 1e-4, "{g} is not {w}");
+        }
+    };
+    close(values(dense.up.forward(input())), &up);
+    close(experts(&dense), &chosen);
 }
 
 #[test]

@@ -107,7 +107,8 @@ fn kernels(
     let ty = matrix.ty();
     if let Some(kernel) = options.kernel {
         return match kernel {
-            LinearKernel::GemvQ8 | LinearKernel::GemmCmma if !gemv_q8::takes(ty) => {
+            LinearKernel::GemvQ8 if !gemv_q8::takes(ty) => Err(CubeError::UnsupportedType(ty)),
+            LinearKernel::GemmCmma if !gemm_cmma::takes(client.properties(), ty) => {
                 Err(CubeError::UnsupportedType(ty))
             }
             _ => Ok((kernel, None)),
@@ -123,8 +124,8 @@ fn kernels(
         let rounds = fast && reduction != Reduction::Alone && gemv_q8::takes(ty);
         (LinearKernel::Gemv, rounds.then_some(LinearKernel::GemvQ8))
     } else {
-        let rounds = fast && gemm_cmma::takes(client.properties(), ty);
-        (LinearKernel::Gemm, rounds.then_some(LinearKernel::GemmCmma))
+        // `GemmCmma` compiles for tensor cores but has run on none yet: it has to be asked for.
+        (LinearKernel::Gemm, None)
     })
 }
 
