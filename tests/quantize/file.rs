@@ -138,7 +138,7 @@ fn the_tensors_of_the_plan_and_their_errors() {
         }
     }
     assert_eq!(report.worst().unwrap().0.name, TENSORS[worst.0].0);
-    assert_eq!(report.files, [out.clone()]);
+    assert_eq!(report.files, std::slice::from_ref(&out));
     assert_eq!(report.file_bytes, fs::metadata(&out).unwrap().len());
     assert_eq!(
         report.plan.tensors[6].notes,
