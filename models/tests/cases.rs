@@ -9,8 +9,8 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use burn_gguf::Arithmetic;
-use burn_gguf_models::layers::CacheDtype;
 use burn_gguf_models::SessionOptions;
+use burn_gguf_models::layers::CacheDtype;
 use common::{Npy, argmax, case, chunked, devices, load, nmse, say};
 
 /// File and outputs: what every device must reproduce with `Exact`.
