@@ -12,6 +12,8 @@ use super::{Alpha, Image, ImageError, Origin, format};
 pub struct DecodeOptions {
     /// Largest width times height.
     pub max_pixels: u64,
+    /// Largest width or height.
+    pub max_side: u32,
     /// Largest encoded size in bytes.
     pub max_file_bytes: u64,
     /// Largest memory for decoded pixels in bytes; all frames of an animation together.
@@ -25,10 +27,11 @@ pub struct DecodeOptions {
 }
 
 impl Default for DecodeOptions {
-    /// 2^27 pixels, 256 MiB encoded, 1 GiB decoded, 4096 frames; alpha on white, upright.
+    /// 2^27 pixels, sides of 65535, 256 MiB encoded, 1 GiB decoded, 4096 frames; alpha on white, upright.
     fn default() -> Self {
         Self {
             max_pixels: 1 << 27,
+            max_side: 65_535,
             max_file_bytes: 256 << 20,
             max_memory: 1 << 30,
             max_frames: 4096,
@@ -41,7 +44,11 @@ impl Default for DecodeOptions {
 impl DecodeOptions {
     /// As llama.cpp decodes: alpha dropped, orientation ignored.
     pub fn llama_cpp() -> Self {
-        Self { alpha: Alpha::Dropped, orientation: false, ..Self::default() }
+        Self {
+            alpha: Alpha::Dropped,
+            orientation: false,
+            ..Self::default()
+        }
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -51,44 +58,88 @@ impl DecodeOptions {
     }
 
     /// Refuses a size before anything is allocated for it.
-    pub(super) fn check_size(&self, width: u64, height: u64, origin: &Origin) -> Result<(), ImageError> {
+    pub(super) fn check_size(
+        &self,
+        width: u64,
+        height: u64,
+        origin: &Origin,
+    ) -> Result<(), ImageError> {
         if width == 0 || height == 0 {
-            return Err(ImageError::NoPixels { origin: origin.clone(), width, height });
+            return Err(ImageError::NoPixels {
+                origin: origin.clone(),
+                width,
+                height,
+            });
         }
         if width.saturating_mul(height) > self.max_pixels {
-            return Err(ImageError::TooManyPixels { origin: origin.clone(), width, height, limit: self.max_pixels });
+            return Err(ImageError::TooManyPixels {
+                origin: origin.clone(),
+                width,
+                height,
+                limit: self.max_pixels,
+            });
+        }
+        // Resampling a strip holds a picture of its old length and new width.
+        if width.max(height) > self.max_side.into() {
+            return Err(ImageError::TooLong {
+                origin: origin.clone(),
+                width,
+                height,
+                limit: self.max_side,
+            });
         }
         Ok(())
     }
 
     /// Translates a decoder's error.
-    pub(super) fn refusal(&self, error: image::ImageError, format: ImageFormat, origin: &Origin) -> ImageError {
+    pub(super) fn refusal(
+        &self,
+        error: image::ImageError,
+        format: ImageFormat,
+        origin: &Origin,
+    ) -> ImageError {
         match error {
-            image::ImageError::Limits(_) => {
-                ImageError::TooMuchMemory { origin: origin.clone(), needed: None, limit: self.max_memory }
-            }
-            error => {
-                ImageError::Broken { origin: origin.clone(), format: format::name(format), reason: error.to_string() }
-            }
+            image::ImageError::Limits(_) => ImageError::TooMuchMemory {
+                origin: origin.clone(),
+                needed: None,
+                limit: self.max_memory,
+            },
+            error => ImageError::Broken {
+                origin: origin.clone(),
+                format: format::name(format),
+                reason: error.to_string(),
+            },
         }
     }
 }
 
 /// Format of the bytes, after the checks that need no decoder.
-pub(super) fn check(bytes: &[u8], origin: &Origin, options: &DecodeOptions) -> Result<ImageFormat, ImageError> {
+pub(super) fn check(
+    bytes: &[u8],
+    origin: &Origin,
+    options: &DecodeOptions,
+) -> Result<ImageFormat, ImageError> {
     let format = format::detect(bytes, origin)?;
     if let Some((width, height)) = format::declared_size(format, bytes) {
         options.check_size(width, height, origin)?;
     }
     if format == ImageFormat::Jpeg && !format::jpeg_is_whole(bytes) {
         let reason = "it ends before its end-of-image marker (truncated)".to_owned();
-        return Err(ImageError::Broken { origin: origin.clone(), format: format::name(format), reason });
+        return Err(ImageError::Broken {
+            origin: origin.clone(),
+            format: format::name(format),
+            reason,
+        });
     }
     Ok(format)
 }
 
 /// Decodes a still picture.
-pub(super) fn picture(bytes: &[u8], origin: &Origin, options: &DecodeOptions) -> Result<Image, ImageError> {
+pub(super) fn picture(
+    bytes: &[u8],
+    origin: &Origin,
+    options: &DecodeOptions,
+) -> Result<Image, ImageError> {
     let format = check(bytes, origin, options)?;
     let refusal = |error| options.refusal(error, format, origin);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);

@@ -29,7 +29,9 @@ pub enum ImageError {
         origin: Origin,
     },
     /// The bytes are of a known kind that is not decoded.
-    #[error("{origin} is {kind}, which is not supported; {advice} (PNG, JPEG, WebP, GIF, BMP and TIFF are read)")]
+    #[error(
+        "{origin} is {kind}, which is not supported; {advice} (PNG, JPEG, WebP, GIF, BMP and TIFF are read)"
+    )]
     UnsupportedFormat {
         /// The picture.
         origin: Origin,
@@ -78,7 +80,9 @@ pub enum ImageError {
         height: u64,
     },
     /// More pixels than the limit.
-    #[error("{origin} is {width} x {height} pixels, more than the {limit} allowed; scale it down first")]
+    #[error(
+        "{origin} is {width} x {height} pixels, more than the {limit} allowed; scale it down first"
+    )]
     TooManyPixels {
         /// The picture.
         origin: Origin,
@@ -88,6 +92,20 @@ pub enum ImageError {
         height: u64,
         /// Pixels allowed.
         limit: u64,
+    },
+    /// A side is longer than the limit.
+    #[error(
+        "{origin} is {width} x {height} pixels, but sides of up to {limit} are allowed; scale it down or crop it"
+    )]
+    TooLong {
+        /// The picture.
+        origin: Origin,
+        /// Width.
+        width: u64,
+        /// Height.
+        height: u64,
+        /// Longest side allowed.
+        limit: u32,
     },
     /// Decoding would take more memory than the limit.
     #[error("{origin} would take {} to decode, more than the {limit} bytes allowed; scale it down first",
@@ -117,7 +135,9 @@ pub enum ImageError {
         limit: usize,
     },
     /// One side is too many times as long as the other.
-    #[error("{origin} is {width} x {height}: one side is more than {limit} times the other; crop it")]
+    #[error(
+        "{origin} is {width} x {height}: one side is more than {limit} times the other; crop it"
+    )]
     Ratio {
         /// The picture.
         origin: Origin,
@@ -129,7 +149,9 @@ pub enum ImageError {
         limit: u32,
     },
     /// No size within the token limit fits the picture.
-    #[error("{origin} is {width} x {height}, which takes {tokens} tokens, more than the {limit} allowed; crop it")]
+    #[error(
+        "{origin} is {width} x {height}, which takes {tokens} tokens, more than the {limit} allowed; crop it"
+    )]
     TooManyTokens {
         /// The picture.
         origin: Origin,
@@ -143,7 +165,9 @@ pub enum ImageError {
         limit: u64,
     },
     /// An already resized picture does not consist of whole tokens.
-    #[error("{origin} is {width} x {height}, not a multiple of {multiple} as an already resized image has to be")]
+    #[error(
+        "{origin} is {width} x {height}, not a multiple of {multiple} as an already resized image has to be"
+    )]
     NotAligned {
         /// The picture.
         origin: Origin,
@@ -167,7 +191,9 @@ pub enum ImageError {
         projector: &'static str,
     },
     /// Frames of a video differ in size.
-    #[error("{origin} is {width} x {height}, but the first frame is {first_width} x {first_height}")]
+    #[error(
+        "{origin} is {width} x {height}, but the first frame is {first_width} x {first_height}"
+    )]
     FrameSize {
         /// The frame.
         origin: Origin,

@@ -7,14 +7,23 @@ use super::{ImageError, Origin};
 /// A format that is decoded.
 pub(super) fn detect(bytes: &[u8], origin: &Origin) -> Result<ImageFormat, ImageError> {
     if bytes.is_empty() {
-        return Err(ImageError::Empty { origin: origin.clone() });
+        return Err(ImageError::Empty {
+            origin: origin.clone(),
+        });
     }
     if let Some(format) = supported(bytes) {
         return Ok(format);
     }
     Err(match refused(bytes) {
-        Some((kind, advice)) => ImageError::UnsupportedFormat { origin: origin.clone(), kind, advice },
-        None => ImageError::UnknownFormat { origin: origin.clone(), start: hexadecimal(&bytes[..bytes.len().min(8)]) },
+        Some((kind, advice)) => ImageError::UnsupportedFormat {
+            origin: origin.clone(),
+            kind,
+            advice,
+        },
+        None => ImageError::UnknownFormat {
+            origin: origin.clone(),
+            start: hexadecimal(&bytes[..bytes.len().min(8)]),
+        },
     })
 }
 
@@ -42,7 +51,10 @@ fn supported(bytes: &[u8]) -> Option<ImageFormat> {
         (b"MM\0*", ImageFormat::Tiff),
         (b"II+\0", ImageFormat::Tiff),
     ];
-    let start = starts.into_iter().find(|(start, _)| bytes.starts_with(start)).map(|(_, format)| format);
+    let start = starts
+        .into_iter()
+        .find(|(start, _)| bytes.starts_with(start))
+        .map(|(_, format)| format);
     start.or_else(|| riff.then_some(ImageFormat::WebP))
 }
 
@@ -52,8 +64,13 @@ fn refused(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if bytes.get(4..8) == Some(b"ftyp") {
         return Some(match bytes.get(8..12)? {
             b"avif" | b"avis" => ("an AVIF image", CONVERT),
-            b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"mif1" | b"msf1" => ("a HEIC image", CONVERT),
-            _ => ("a video or another MP4-like file", "extract its frames as PNG or JPEG files"),
+            b"heic" | b"heix" | b"heim" | b"heis" | b"hevc" | b"hevx" | b"mif1" | b"msf1" => {
+                ("a HEIC image", CONVERT)
+            }
+            _ => (
+                "a video or another MP4-like file",
+                "extract its frames as PNG or JPEG files",
+            ),
         });
     }
     let starts: [(&[u8], (&str, &str)); 11] = [
@@ -64,19 +81,33 @@ fn refused(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         (b"8BPS", ("a Photoshop file", "export it as PNG or JPEG")),
         (b"%PDF", ("a PDF document", "render its pages as PNG files")),
         (b"qoif", ("a QOI image", CONVERT)),
-        (b"\x1aE\xdf\xa3", ("a Matroska or WebM video", "extract its frames as PNG or JPEG files")),
+        (
+            b"\x1aE\xdf\xa3",
+            (
+                "a Matroska or WebM video",
+                "extract its frames as PNG or JPEG files",
+            ),
+        ),
         (b"GGUF", ("a GGUF file", "give the image, not the model")),
         (b"PK\x03\x04", ("a ZIP archive", "unpack it")),
         (b"\x1f\x8b", ("a gzip archive", "unpack it")),
     ];
-    if let Some((_, refusal)) = starts.into_iter().find(|(start, _)| bytes.starts_with(start)) {
+    if let Some((_, refusal)) = starts
+        .into_iter()
+        .find(|(start, _)| bytes.starts_with(start))
+    {
         return Some(refusal);
     }
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(512)]).to_ascii_lowercase();
     if text.contains("<svg") {
         Some(("an SVG drawing", "render it as PNG"))
-    } else if text.trim_start().starts_with("<!doctype html") || text.trim_start().starts_with("<html") {
-        Some(("an HTML page", "it may be an error page saved in place of the image: download it again"))
+    } else if text.trim_start().starts_with("<!doctype html")
+        || text.trim_start().starts_with("<html")
+    {
+        Some((
+            "an HTML page",
+            "it may be an error page saved in place of the image: download it again",
+        ))
     } else {
         None
     }
@@ -86,7 +117,9 @@ fn refused(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
 pub(super) fn declared_size(format: ImageFormat, bytes: &[u8]) -> Option<(u64, u64)> {
     let field = |at: usize, len: usize| bytes.get(at..at + len);
     let big = |at| field(at, 4).map(|b| u64::from(u32::from_be_bytes([b[0], b[1], b[2], b[3]])));
-    let little = |at| field(at, 4).map(|b| u64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]]).unsigned_abs()));
+    let little = |at| {
+        field(at, 4).map(|b| u64::from(i32::from_le_bytes([b[0], b[1], b[2], b[3]]).unsigned_abs()))
+    };
     let short = |at| field(at, 2).map(|b| u64::from(u16::from_le_bytes([b[0], b[1]])));
     match format {
         ImageFormat::Png if field(12, 4) == Some(b"IHDR") => Some((big(16)?, big(20)?)),
@@ -116,5 +149,9 @@ pub(super) fn jpeg_is_whole(bytes: &[u8]) -> bool {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }

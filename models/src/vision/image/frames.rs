@@ -24,12 +24,19 @@ pub struct Frame {
 impl Frame {
     /// A still image.
     pub fn still(image: Image) -> Self {
-        Self { image, duration: Duration::ZERO }
+        Self {
+            image,
+            duration: Duration::ZERO,
+        }
     }
 }
 
 /// All frames of the bytes.
-pub(super) fn decode(bytes: &[u8], origin: &Origin, options: &DecodeOptions) -> Result<Vec<Frame>, ImageError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    origin: &Origin,
+    options: &DecodeOptions,
+) -> Result<Vec<Frame>, ImageError> {
     let format = decode::check(bytes, origin, options)?;
     let Some(frames) = animation(bytes, format, origin, options)? else {
         return Ok(vec![Frame::still(decode::picture(bytes, origin, options)?)]);
@@ -38,9 +45,15 @@ pub(super) fn decode(bytes: &[u8], origin: &Origin, options: &DecodeOptions) -> 
     let mut memory = 0u64;
     for (index, frame) in frames.enumerate() {
         if index >= options.max_frames {
-            return Err(ImageError::TooManyFrames { origin: origin.clone(), limit: options.max_frames });
+            return Err(ImageError::TooManyFrames {
+                origin: origin.clone(),
+                limit: options.max_frames,
+            });
         }
-        let origin = Origin::Frame { index, of: Box::new(origin.clone()) };
+        let origin = Origin::Frame {
+            index,
+            of: Box::new(origin.clone()),
+        };
         let frame = frame.map_err(|error| options.refusal(error, format, &origin))?;
         let (numerator, denominator) = frame.delay().numer_denom_ms();
         let millis = u64::from(numerator) / u64::from(denominator.max(1));
@@ -50,13 +63,24 @@ pub(super) fn decode(bytes: &[u8], origin: &Origin, options: &DecodeOptions) -> 
         memory += u64::from(picture.width()) * u64::from(picture.height()) * 3;
         if memory > options.max_memory {
             let limit = options.max_memory;
-            return Err(ImageError::TooMuchMemory { origin, needed: Some(memory), limit });
+            return Err(ImageError::TooMuchMemory {
+                origin,
+                needed: Some(memory),
+                limit,
+            });
         }
-        out.push(Frame { image: Image::from_dynamic(picture, origin, options)?, duration });
+        out.push(Frame {
+            image: Image::from_dynamic(picture, origin, options)?,
+            duration,
+        });
     }
     if out.is_empty() {
         let reason = "it has no frame".to_owned();
-        return Err(ImageError::Broken { origin: origin.clone(), format: super::format::name(format), reason });
+        return Err(ImageError::Broken {
+            origin: origin.clone(),
+            format: super::format::name(format),
+            reason,
+        });
     }
     Ok(out)
 }
@@ -101,18 +125,27 @@ fn animation<'a>(
 
 /// The images of a folder in the order of their names, where numbers count as numbers (`frame2` before `frame10`).
 pub fn frame_folder(folder: &Path) -> Result<Vec<ImageInput>, ImageError> {
-    const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "jfif"];
-    let unreadable = |error| ImageError::Unreadable { origin: Origin::File(folder.to_owned()), error };
+    const EXTENSIONS: [&str; 9] = [
+        "png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff", "jfif",
+    ];
+    let unreadable = |error| ImageError::Unreadable {
+        origin: Origin::File(folder.to_owned()),
+        error,
+    };
     let mut paths = Vec::<PathBuf>::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        let extension = path
+            .extension()
+            .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         if extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str())) {
             paths.push(path);
         }
     }
     if paths.is_empty() {
-        return Err(ImageError::NoFrames { path: folder.to_owned() });
+        return Err(ImageError::NoFrames {
+            path: folder.to_owned(),
+        });
     }
     paths.sort_by(|left, right| natural(&left.to_string_lossy(), &right.to_string_lossy()));
     Ok(paths.into_iter().map(ImageInput::Path).collect())
@@ -140,12 +173,18 @@ fn natural(left: &str, right: &str) -> Ordering {
     };
     let (left_parts, right_parts) = (split(left), split(right));
     for (left, right) in left_parts.iter().zip(&right_parts) {
-        let order = left.0.cmp(&right.0).then_with(|| by_value(&left.1, &right.1));
+        let order = left
+            .0
+            .cmp(&right.0)
+            .then_with(|| by_value(&left.1, &right.1));
         if order != Ordering::Equal {
             return order;
         }
     }
-    left_parts.len().cmp(&right_parts.len()).then_with(|| left.cmp(right))
+    left_parts
+        .len()
+        .cmp(&right_parts.len())
+        .then_with(|| left.cmp(right))
 }
 
 #[cfg(test)]
@@ -156,6 +195,9 @@ mod tests {
     fn numbers_in_names_count_as_numbers() {
         let mut names = ["f10.png", "f2.png", "f1.png", "f1b.png", "a.png", "f02.png"];
         names.sort_by(|left, right| natural(left, right));
-        assert_eq!(names, ["a.png", "f1.png", "f1b.png", "f02.png", "f2.png", "f10.png"]);
+        assert_eq!(
+            names,
+            ["a.png", "f1.png", "f1b.png", "f02.png", "f2.png", "f10.png"]
+        );
     }
 }

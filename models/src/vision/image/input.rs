@@ -56,7 +56,10 @@ pub enum Origin {
 
 impl Origin {
     pub(super) fn of_data_url(url: &str) -> Self {
-        Self::DataUrl { start: url.chars().take(32).collect(), len: url.len() }
+        Self::DataUrl {
+            start: url.chars().take(32).collect(),
+            len: url.len(),
+        }
     }
 }
 
@@ -65,7 +68,9 @@ impl fmt::Display for Origin {
         match self {
             Self::File(path) => write!(out, "the image file `{}`", path.display()),
             Self::Bytes { len } => write!(out, "the image of {len} bytes"),
-            Self::DataUrl { start, len } => write!(out, "the data URL `{start}...` of {len} characters"),
+            Self::DataUrl { start, len } => {
+                write!(out, "the data URL `{start}...` of {len} characters")
+            }
             Self::Memory => out.write_str("the image in memory"),
             Self::Frame { index, of } => write!(out, "frame {index} of {of}"),
         }
@@ -75,7 +80,10 @@ impl fmt::Display for Origin {
 impl ImageInput {
     /// A `data:` URL, a web address, a `file://` URL or a path, as a user writes it.
     pub fn parse(text: &str) -> Self {
-        let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+        let scheme = |scheme: &str| {
+            text.get(..scheme.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
         if data_url::is_data_url(text) {
             Self::DataUrl(text.to_owned())
         } else if scheme("http://") || scheme("https://") {
@@ -102,7 +110,9 @@ impl ImageInput {
     pub fn decode(&self, options: &DecodeOptions) -> Result<Image, ImageError> {
         let origin = self.origin();
         match self {
-            Self::Decoded(picture) => Image::from_dynamic(picture.as_ref().clone(), origin, options),
+            Self::Decoded(picture) => {
+                Image::from_dynamic(picture.as_ref().clone(), origin, options)
+            }
             _ => decode::picture(&self.bytes(options)?, &origin, options),
         }
     }
@@ -119,9 +129,10 @@ impl ImageInput {
         let limit = options.max_file_bytes;
         match self {
             Self::Path(path) => read(path, limit).map(Arc::from),
-            Self::Bytes(bytes) if bytes.len() as u64 > limit => {
-                Err(ImageError::TooManyBytes { origin: self.origin(), limit })
-            }
+            Self::Bytes(bytes) if bytes.len() as u64 > limit => Err(ImageError::TooManyBytes {
+                origin: self.origin(),
+                limit,
+            }),
             Self::Bytes(bytes) => Ok(bytes.clone()),
             Self::DataUrl(url) => data_url::decode(url, &self.origin(), limit).map(Arc::from),
             Self::Remote(url) => Err(ImageError::Remote { url: url.clone() }),
@@ -133,10 +144,15 @@ impl ImageInput {
 /// The file's bytes. Devices and pipes have no length beforehand, so the limit is on what is read.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ImageError> {
     let origin = Origin::File(path.to_owned());
-    let unreadable = |error| ImageError::Unreadable { origin: origin.clone(), error };
+    let unreadable = |error| ImageError::Unreadable {
+        origin: origin.clone(),
+        error,
+    };
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
     if bytes.len() as u64 > limit {
         return Err(ImageError::TooManyBytes { origin, limit });
     }
@@ -194,12 +210,13 @@ impl Image {
         origin: Origin,
         options: &DecodeOptions,
     ) -> Result<Self, ImageError> {
-        let (width, height) = (picture.width(), picture.height());
-        if width == 0 || height == 0 {
-            return Err(ImageError::NoPixels { origin, width: width.into(), height: height.into() });
-        }
+        options.check_size(picture.width().into(), picture.height().into(), &origin)?;
         let pixels = alpha::to_rgb8(picture, options.alpha);
-        Ok(Self { pixels: Arc::new(pixels), origin, hash: OnceLock::new() })
+        Ok(Self {
+            pixels: Arc::new(pixels),
+            origin,
+            hash: OnceLock::new(),
+        })
     }
 
     /// A picture in memory, as it is.

@@ -17,8 +17,6 @@ mod frames;
 mod hash;
 mod input;
 pub mod resample;
-#[cfg(test)]
-mod samples;
 
 pub use alpha::Alpha;
 pub use decode::DecodeOptions;

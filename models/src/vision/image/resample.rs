@@ -40,8 +40,12 @@ impl Filter {
         let distance = x.abs();
         match self {
             Self::Bilinear => (1.0 - distance).max(0.0),
-            Self::Bicubic if distance < 1.0 => ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0,
-            Self::Bicubic if distance < 2.0 => (((distance - 5.0) * distance + 8.0) * distance - 4.0) * A,
+            Self::Bicubic if distance < 1.0 => {
+                ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0
+            }
+            Self::Bicubic if distance < 2.0 => {
+                (((distance - 5.0) * distance + 8.0) * distance - 4.0) * A
+            }
             Self::Lanczos if distance < 3.0 => sinc(x) * sinc(x / 3.0),
             _ => 0.0,
         }
@@ -49,7 +53,11 @@ impl Filter {
 }
 
 fn sinc(x: f64) -> f64 {
-    if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
+    if x == 0.0 {
+        1.0
+    } else {
+        (x * PI).sin() / (x * PI)
+    }
 }
 
 /// How weights are rounded.
@@ -104,12 +112,23 @@ impl Axis {
             Arithmetic::Pillow => 22,
             Arithmetic::Torch => {
                 let largest = exact.iter().copied().fold(0.0, f64::max);
-                (0..22).find(|bits| (0.5 + largest * f64::from(1 << (bits + 1))) as i32 >= 1 << 15).unwrap_or(22)
+                (0..22)
+                    .find(|bits| (0.5 + largest * f64::from(1 << (bits + 1))) as i32 >= 1 << 15)
+                    .unwrap_or(22)
             }
         };
         let one = f64::from(1 << bits);
-        let weights = exact.iter().map(|&weight| (weight * one + if weight < 0.0 { -0.5 } else { 0.5 }) as i32).collect();
-        Self { starts, counts, taps, weights, bits }
+        let weights = exact
+            .iter()
+            .map(|&weight| (weight * one + if weight < 0.0 { -0.5 } else { 0.5 }) as i32)
+            .collect();
+        Self {
+            starts,
+            counts,
+            taps,
+            weights,
+            bits,
+        }
     }
 
     fn weights_of(&self, index: usize) -> &[i32] {
@@ -118,17 +137,29 @@ impl Axis {
 }
 
 /// Resizes to `width` x `height`, both at least 1, without regard to the aspect ratio.
-pub fn resize(picture: &RgbImage, width: u32, height: u32, filter: Filter, arithmetic: Arithmetic) -> RgbImage {
+pub fn resize(
+    picture: &RgbImage,
+    width: u32,
+    height: u32,
+    filter: Filter,
+    arithmetic: Arithmetic,
+) -> RgbImage {
     let (source_width, source_height) = (picture.width() as usize, picture.height() as usize);
     let (target_width, target_height) = (width as usize, height as usize);
-    let across = (source_width != target_width).then(|| Axis::new(source_width, target_width, filter, arithmetic));
-    let down = (source_height != target_height).then(|| Axis::new(source_height, target_height, filter, arithmetic));
+    let across = (source_width != target_width)
+        .then(|| Axis::new(source_width, target_width, filter, arithmetic));
+    let down = (source_height != target_height)
+        .then(|| Axis::new(source_height, target_height, filter, arithmetic));
     let pixels = picture.as_raw();
     let pixels = match (across, down) {
         (None, None) => pixels.clone(),
         (Some(across), None) => horizontal(pixels, source_width, &across),
         (None, Some(down)) => vertical(pixels, source_width, &down),
-        (Some(across), Some(down)) => vertical(&horizontal(pixels, source_width, &across), target_width, &down),
+        (Some(across), Some(down)) => vertical(
+            &horizontal(pixels, source_width, &across),
+            target_width,
+            &down,
+        ),
     };
     RgbImage::from_raw(width, height, pixels).expect("the passes give width * height pixels")
 }
@@ -144,7 +175,8 @@ fn horizontal(pixels: &[u8], source_width: usize, axis: &Axis) -> Vec<u8> {
     let mut out = vec![0; width * height * CHANNELS];
     in_bands(&mut out, width * CHANNELS, |first, band| {
         for (row, target) in band.chunks_exact_mut(width * CHANNELS).enumerate() {
-            let source = &pixels[(first + row) * source_width * CHANNELS..][..source_width * CHANNELS];
+            let source =
+                &pixels[(first + row) * source_width * CHANNELS..][..source_width * CHANNELS];
             for (index, pixel) in target.chunks_exact_mut(CHANNELS).enumerate() {
                 let mut sums = [1 << (axis.bits - 1); CHANNELS];
                 let taps = source[axis.starts[index] * CHANNELS..].chunks_exact(CHANNELS);
@@ -187,7 +219,9 @@ fn vertical(pixels: &[u8], width: usize, axis: &Axis) -> Vec<u8> {
 /// Calls `work(first row, rows)` for bands of whole rows, on several threads where that pays.
 fn in_bands(out: &mut [u8], row_len: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
     const WORTH_A_THREAD: usize = 1 << 18;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(16);
     let rows = out.len() / row_len;
     let bands = threads.min(out.len() / WORTH_A_THREAD + 1);
     let band_rows = rows.div_ceil(bands);
@@ -200,4 +234,53 @@ fn in_bands(out: &mut [u8], row_len: usize, work: impl Fn(usize, &mut [u8]) + Sy
             scope.spawn(move || work(index * band_rows, band));
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILTERS: [Filter; 3] = [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
+
+    #[test]
+    fn one_colour_stays_and_mirrors_mirror() {
+        let flat = RgbImage::from_pixel(13, 7, image::Rgb([250, 3, 128]));
+        let scene = RgbImage::from_fn(41, 23, |x, y| {
+            image::Rgb([(x * 6) as u8, (y * 11) as u8, (x * y) as u8])
+        });
+        for filter in FILTERS {
+            for arithmetic in [Arithmetic::Pillow, Arithmetic::Torch] {
+                for (width, height) in [(1, 1), (5, 20), (29, 3), (13, 7), (40, 40)] {
+                    let resized = resize(&flat, width, height, filter, arithmetic);
+                    assert!(
+                        resized.pixels().all(|pixel| pixel.0 == [250, 3, 128]),
+                        "{filter:?} {arithmetic:?}"
+                    );
+                    let mirrored = resize(
+                        &image::imageops::flip_horizontal(&scene),
+                        width,
+                        height,
+                        filter,
+                        arithmetic,
+                    );
+                    let expected = image::imageops::flip_horizontal(&resize(
+                        &scene, width, height, filter, arithmetic,
+                    ));
+                    assert_eq!(
+                        mirrored, expected,
+                        "{filter:?} {arithmetic:?} {width} x {height}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halving_with_a_triangle_weighs_four_pixels() {
+        let row = RgbImage::from_fn(4, 1, |x, _| image::Rgb([[0, 80, 160, 240][x as usize]; 3]));
+        // Weights 3/8, 3/8 and 1/8 of the pixels that exist, normalised by their sum of 7/8.
+        let resized = resize(&row, 2, 1, Filter::Bilinear, Arithmetic::Pillow);
+        let expected = (0.0f64 * 3.0 + 80.0 * 3.0 + 160.0) / 7.0;
+        assert_eq!(resized.get_pixel(0, 0).0, [expected.round() as u8; 3]);
+    }
 }

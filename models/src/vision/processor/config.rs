@@ -57,7 +57,9 @@ impl ProcessorKind {
 
     /// The kind of a projector, where it is known.
     pub fn from_projector(projector: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.projector() == projector)
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.projector() == projector)
     }
 }
 
@@ -150,7 +152,9 @@ pub enum ConfigError {
         limit: u64,
     },
     /// The minimum is above the maximum.
-    #[error("the image minimum of {min} pixels ({min_tokens} tokens) is above the maximum of {max} ({max_tokens} tokens)")]
+    #[error(
+        "the image minimum of {min} pixels ({min_tokens} tokens) is above the maximum of {max} ({max_tokens} tokens)"
+    )]
     Crossed {
         /// Fewest pixels.
         min: u64,
@@ -178,7 +182,7 @@ pub enum ConfigError {
 }
 
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 impl ProcessorConfig {
     /// Keys of [`ProcessorConfig::set`].
@@ -203,7 +207,8 @@ impl ProcessorConfig {
         "max_ratio",
     ];
 
-    /// Defaults of a family. The pixel bounds of Qwen3-VL, images and videos, are those of its released processors.
+    /// Defaults of a family. No GGUF file holds the pixel bounds of Qwen3-VL's processor; those here, of images and
+    /// videos, are what its `preprocessor_config.json` is known for.
     pub fn new(kind: ProcessorKind, style: ProcessorStyle) -> Self {
         use ProcessorKind::*;
         let llama = style == ProcessorStyle::LlamaCpp;
@@ -248,7 +253,11 @@ impl ProcessorConfig {
             video_max_pixels: 25_165_824,
             max_block_tokens: 384,
             max_width_ratio: 8,
-            filter: if kind == MuseGlimmer { Filter::Lanczos } else { Filter::Bicubic },
+            filter: if kind == MuseGlimmer {
+                Filter::Lanczos
+            } else {
+                Filter::Bicubic
+            },
             max_ratio: limited.then_some(200),
         }
     }
@@ -274,21 +283,34 @@ impl ProcessorConfig {
     }
 
     pub(super) fn bounds(&self) -> Bounds {
-        Bounds { factor: self.token_size(), min: self.min_pixels, max: self.max_pixels }
+        Bounds {
+            factor: self.token_size(),
+            min: self.min_pixels,
+            max: self.max_pixels,
+        }
     }
 
     /// `--image-min-tokens` and `--image-max-tokens`. Gemma 4 takes the largest of its budgets that is not above the
     /// maximum, or the smallest that is not below the minimum; `deepseek4v` counts separators in the maximum.
-    pub fn set_token_limits(&mut self, min: Option<u32>, max: Option<u32>) -> Result<(), ConfigError> {
+    pub fn set_token_limits(
+        &mut self,
+        min: Option<u32>,
+        max: Option<u32>,
+    ) -> Result<(), ConfigError> {
         let token = self.token_pixels();
         let gemma = matches!(self.kind, ProcessorKind::Gemma4V | ProcessorKind::Gemma4Uv)
             && self.style == ProcessorStyle::Transformers;
         if gemma {
             let (min, max) = (min.map(u64::from), max.map(u64::from));
-            let fits = |budget: u64| max.is_none_or(|max| budget <= max) && min.is_none_or(|min| budget >= min);
+            let fits = |budget: u64| {
+                max.is_none_or(|max| budget <= max) && min.is_none_or(|min| budget >= min)
+            };
             let budget = match (fits(self.max_tokens()), max) {
                 (true, _) => Some(self.max_tokens()),
-                (false, Some(_)) => gemma::BUDGETS.into_iter().rev().find(|&budget| fits(budget)),
+                (false, Some(_)) => gemma::BUDGETS
+                    .into_iter()
+                    .rev()
+                    .find(|&budget| fits(budget)),
                 (false, None) => gemma::BUDGETS.into_iter().find(|&budget| fits(budget)),
             };
             let tokens = max.or(min).unwrap_or_default();
@@ -311,7 +333,9 @@ impl ProcessorConfig {
 
     /// An override as written on a command line: `key=value`.
     pub fn set_pair(&mut self, pair: &str) -> Result<(), ConfigError> {
-        let (key, value) = pair.split_once('=').ok_or_else(|| ConfigError::NoValue(pair.to_owned()))?;
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| ConfigError::NoValue(pair.to_owned()))?;
         self.set(key.trim(), value.trim())
     }
 
@@ -354,7 +378,11 @@ impl ProcessorConfig {
             }
             "max_ratio" if value == "none" => self.max_ratio = None,
             "max_ratio" => self.max_ratio = Some(number(key, value)?),
-            _ => return Err(ConfigError::UnknownKey { key: key.to_owned() }),
+            _ => {
+                return Err(ConfigError::UnknownKey {
+                    key: key.to_owned(),
+                });
+            }
         }
         Ok(())
     }
@@ -386,7 +414,11 @@ impl ProcessorConfig {
         }
         if !(16..=1 << 20).contains(&self.max_block_tokens) {
             let value = self.max_block_tokens.into();
-            return Err(ConfigError::OutOfRange { key: "max_block_tokens", value, limit: 1 << 20 });
+            return Err(ConfigError::OutOfRange {
+                key: "max_block_tokens",
+                value,
+                limit: 1 << 20,
+            });
         }
         if self.min_pixels > self.max_pixels || self.max_tokens() == 0 {
             return Err(ConfigError::Crossed {
@@ -397,17 +429,31 @@ impl ProcessorConfig {
             });
         }
         if !self.image_mean.iter().all(|mean| mean.is_finite()) {
-            return Err(ConfigError::Normalization { key: "image_mean", value: self.image_mean });
+            return Err(ConfigError::Normalization {
+                key: "image_mean",
+                value: self.image_mean,
+            });
         }
-        if !self.image_std.iter().all(|std| std.is_finite() && *std > 0.0) {
-            return Err(ConfigError::Normalization { key: "image_std", value: self.image_std });
+        if !self
+            .image_std
+            .iter()
+            .all(|std| std.is_finite() && *std > 0.0)
+        {
+            return Err(ConfigError::Normalization {
+                key: "image_std",
+                value: self.image_std,
+            });
         }
         Ok(())
     }
 }
 
 fn bad(key: &str, value: &str, expected: &'static str) -> ConfigError {
-    ConfigError::BadValue { key: key.to_owned(), value: value.to_owned(), expected }
+    ConfigError::BadValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        expected,
+    }
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ConfigError> {
@@ -415,7 +461,10 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, ConfigError> {
 }
 
 fn three(key: &str, value: &str) -> Result<[f32; 3], ConfigError> {
-    let parsed: Option<Vec<f32>> = value.split(',').map(|part| part.trim().parse().ok()).collect();
+    let parsed: Option<Vec<f32>> = value
+        .split(',')
+        .map(|part| part.trim().parse().ok())
+        .collect();
     let numbers = parsed.and_then(|numbers| <[f32; 3]>::try_from(numbers).ok());
     numbers.ok_or_else(|| bad(key, value, "three numbers separated by commas"))
 }
@@ -474,8 +523,17 @@ mod tests {
     #[test]
     fn impossible_configurations_are_refused() {
         let mut config = qwen();
-        assert!(matches!(config.set_token_limits(Some(100), Some(10)), Err(ConfigError::Crossed { .. })));
-        for pair in ["patch_size=0", "max_pixels=0", "max_pixels=100", "image_std=0,1,1", "image_mean=nan,0,0"] {
+        assert!(matches!(
+            config.set_token_limits(Some(100), Some(10)),
+            Err(ConfigError::Crossed { .. })
+        ));
+        for pair in [
+            "patch_size=0",
+            "max_pixels=0",
+            "max_pixels=100",
+            "image_std=0,1,1",
+            "image_mean=nan,0,0",
+        ] {
             let mut config = qwen();
             config.set_pair(pair).unwrap();
             assert!(config.validate().is_err(), "{pair}");
@@ -485,14 +543,20 @@ mod tests {
     #[test]
     fn gemma_takes_one_of_its_budgets() {
         let budget = |min, max| {
-            let mut config = ProcessorConfig::new(ProcessorKind::Gemma4V, ProcessorStyle::Transformers);
-            config.set_token_limits(min, max).map(|()| config.max_tokens())
+            let mut config =
+                ProcessorConfig::new(ProcessorKind::Gemma4V, ProcessorStyle::Transformers);
+            config
+                .set_token_limits(min, max)
+                .map(|()| config.max_tokens())
         };
         assert_eq!(budget(None, None), Ok(280));
         assert_eq!(budget(None, Some(500)), Ok(280));
         assert_eq!(budget(None, Some(200)), Ok(140));
         assert_eq!(budget(Some(300), None), Ok(560));
         assert_eq!(budget(Some(300), Some(2000)), Ok(1120));
-        assert_eq!(budget(None, Some(69)), Err(ConfigError::Budget { tokens: 69 }));
+        assert_eq!(
+            budget(None, Some(69)),
+            Err(ConfigError::Budget { tokens: 69 })
+        );
     }
 }

@@ -94,14 +94,24 @@ pub(super) fn place(config: &ProcessorConfig, width: u32, height: u32) -> Placem
     let (mut fit_width, mut fit_height) = (u64::from(width).min(widest) as f64, f64::from(height));
     if fit_width * fit_height < config.min_pixels as f64 {
         let scale = (config.min_pixels as f64 / (fit_width * fit_height)).sqrt();
-        (fit_width, fit_height) = ((fit_width * scale).floor().max(1.0), (fit_height * scale).floor().max(1.0));
+        (fit_width, fit_height) = (
+            (fit_width * scale).floor().max(1.0),
+            (fit_height * scale).floor().max(1.0),
+        );
     }
     let align = |side: f64| (side as u32).next_multiple_of(patch);
     let mut canvas = (align(fit_width), align(fit_height));
     let limit = config.max_block_tokens as usize - (ALIGN - 1);
     let block = |(width, height): (u32, u32)| {
         let tokens = |side: u32| (side / patch).div_ceil(merge) as usize;
-        Block::new(Grid { rows: tokens(height), columns: tokens(width) }, 0).len()
+        Block::new(
+            Grid {
+                rows: tokens(height),
+                columns: tokens(width),
+            },
+            0,
+        )
+        .len()
     };
     let mut budget = limit;
     while block(canvas) > limit && budget > 4 {
@@ -109,7 +119,10 @@ pub(super) fn place(config: &ProcessorConfig, width: u32, height: u32) -> Placem
         budget -= 1;
     }
     if squeezed {
-        return Placement { fill: GREY, ..Placement::stretched(canvas.0, canvas.1) };
+        return Placement {
+            fill: GREY,
+            ..Placement::stretched(canvas.0, canvas.1)
+        };
     }
     contained(width, height, canvas)
 }
@@ -141,7 +154,12 @@ fn contained(width: u32, height: u32, canvas: (u32, u32)) -> Placement {
     let fit = |side: u32, limit: u32| ((side as f32 * scale).round() as u32).clamp(1, limit);
     let content = (fit(width, canvas.0), fit(height, canvas.1));
     let margin = |free: u32| (free as f32 / 2.0).round() as u32;
-    Placement { canvas, content, offset: (margin(canvas.0 - content.0), margin(canvas.1 - content.1)), fill: GREY }
+    Placement {
+        canvas,
+        content,
+        offset: (margin(canvas.0 - content.0), margin(canvas.1 - content.1)),
+        fill: GREY,
+    }
 }
 
 #[cfg(test)]
@@ -151,14 +169,35 @@ mod tests {
     #[test]
     fn a_block_interleaves_pairs_of_rows() {
         use BlockRow::{End, Newline, Pad, Start, Token};
-        let block = Block::new(Grid { rows: 3, columns: 2 }, lead_pad(2));
+        let block = Block::new(
+            Grid {
+                rows: 3,
+                columns: 2,
+            },
+            lead_pad(2),
+        );
         let expected = [
-            [Pad, Start, Token(0), Token(2), Token(1), Token(3), Newline, Newline],
+            [
+                Pad,
+                Start,
+                Token(0),
+                Token(2),
+                Token(1),
+                Token(3),
+                Newline,
+                Newline,
+            ],
             [Token(4), Pad, Token(5), Pad, Newline, Pad, End, End],
         ];
         assert_eq!(block.rows(), expected.concat()[..15]);
         assert_eq!(block.len(), 15);
-        let odd = Block::new(Grid { rows: 1, columns: 2 }, 0);
+        let odd = Block::new(
+            Grid {
+                rows: 1,
+                columns: 2,
+            },
+            0,
+        );
         assert_eq!(odd.rows().len(), odd.len());
         assert_eq!(odd.rows()[7..], [Pad, Pad, End]);
     }

@@ -11,7 +11,13 @@ pub(super) fn place_4v(config: &ProcessorConfig, width: u32, height: u32) -> Pla
     }
     let factor = f64::from(bounds.factor);
     let scale = (factor / f64::from(width)).max(factor / f64::from(height));
-    let enlarge = |side: u32| if scale > 1.0 { (f64::from(side) * scale) as u32 } else { side };
+    let enlarge = |side: u32| {
+        if scale > 1.0 {
+            (f64::from(side) * scale) as u32
+        } else {
+            side
+        }
+    };
     let (width, height) = smart_resize(enlarge(width), enlarge(height), 1.0, 1.0, bounds);
     Placement::stretched(width, height)
 }
@@ -47,7 +53,8 @@ pub(super) fn place_5v(config: &ProcessorConfig, width: u32, height: u32) -> Pla
     if height * width >= bounds.min {
         scale = scale.min(1.0);
     }
-    let content = |side: u64, limit: u64| ((side as f64 * scale).floor() as u64).min(limit).max(1) as u32;
+    let content =
+        |side: u64, limit: u64| ((side as f64 * scale).floor() as u64).min(limit).max(1) as u32;
     Placement {
         canvas: (canvas_width as u32, canvas_height as u32),
         content: (content(width, canvas_width), content(height, canvas_height)),

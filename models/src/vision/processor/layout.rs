@@ -32,7 +32,12 @@ impl Normalize {
 
     pub fn planes(&self, picture: &RgbImage) -> Vec<f32> {
         let pixels = picture.as_raw();
-        let plane = |channel: usize| pixels[channel..].iter().step_by(3).map(move |&v| self.0[channel][v as usize]);
+        let plane = |channel: usize| {
+            pixels[channel..]
+                .iter()
+                .step_by(3)
+                .map(move |&v| self.0[channel][v as usize])
+        };
         (0..3).flat_map(plane).collect()
     }
 }
@@ -63,13 +68,39 @@ impl Layout {
         let merge = config.merge_size as usize;
         let frames = config.temporal_patch_size as usize;
         match config.kind {
-            ProcessorKind::Qwen3Vl | ProcessorKind::Glm4V | ProcessorKind::Glm5V | ProcessorKind::MiniMaxM3 => {
-                Self { patch, block: merge, frames, values: Values::ChannelFirst }
-            }
-            ProcessorKind::MuseGlimmer => Self { patch, block: 1, frames, values: Values::FrameFirst },
-            ProcessorKind::DeepSeek4V => Self { patch, block: 1, frames, values: Values::ChannelFirst },
-            ProcessorKind::Gemma4V => Self { patch, block: 1, frames: 1, values: Values::ChannelLast },
-            ProcessorKind::Gemma4Uv => Self { patch: patch * merge, block: 1, frames: 1, values: Values::ChannelLast },
+            ProcessorKind::Qwen3Vl
+            | ProcessorKind::Glm4V
+            | ProcessorKind::Glm5V
+            | ProcessorKind::MiniMaxM3 => Self {
+                patch,
+                block: merge,
+                frames,
+                values: Values::ChannelFirst,
+            },
+            ProcessorKind::MuseGlimmer => Self {
+                patch,
+                block: 1,
+                frames,
+                values: Values::FrameFirst,
+            },
+            ProcessorKind::DeepSeek4V => Self {
+                patch,
+                block: 1,
+                frames,
+                values: Values::ChannelFirst,
+            },
+            ProcessorKind::Gemma4V => Self {
+                patch,
+                block: 1,
+                frames: 1,
+                values: Values::ChannelLast,
+            },
+            ProcessorKind::Gemma4Uv => Self {
+                patch: patch * merge,
+                block: 1,
+                frames: 1,
+                values: Values::ChannelLast,
+            },
         }
     }
 
@@ -82,36 +113,66 @@ impl Layout {
         let row_len = 3 * self.frames * self.patch * self.patch;
         let mut values = Vec::with_capacity(times * positions.len() * row_len);
         for time in 0..times {
-            let frame = |index: usize| &pictures[(time * self.frames + index).min(pictures.len() - 1)];
+            let frame =
+                |index: usize| &pictures[(time * self.frames + index).min(pictures.len() - 1)];
             for &[row, column] in &positions {
                 let at = [row as usize * self.patch, column as usize * self.patch];
                 match self.values {
                     Values::ChannelFirst => (0..3).for_each(|channel| {
-                        (0..self.frames).for_each(|i| self.plane(frame(i), at, channel, normalize, &mut values));
+                        (0..self.frames).for_each(|i| {
+                            self.plane(frame(i), at, channel, normalize, &mut values)
+                        });
                     }),
                     Values::FrameFirst => (0..self.frames).for_each(|i| {
-                        (0..3).for_each(|channel| self.plane(frame(i), at, channel, normalize, &mut values));
+                        (0..3).for_each(|channel| {
+                            self.plane(frame(i), at, channel, normalize, &mut values)
+                        });
                     }),
                     Values::ChannelLast => self.rows_of(frame(0), at).for_each(|row| {
-                        let pixels = row.chunks_exact(3).flat_map(|pixel| pixel.iter().zip(&normalize.0));
+                        let pixels = row
+                            .chunks_exact(3)
+                            .flat_map(|pixel| pixel.iter().zip(&normalize.0));
                         values.extend(pixels.map(|(&value, table)| table[value as usize]));
                     }),
                 }
             }
         }
         let positions = positions.repeat(times);
-        PixelValues { values, rows: positions.len(), row_len, grid_thw: [times, rows, columns], positions }
+        PixelValues {
+            values,
+            rows: positions.len(),
+            row_len,
+            grid_thw: [times, rows, columns],
+            positions,
+        }
     }
 
-    fn rows_of<'a>(&self, picture: &'a RgbImage, [top, left]: [usize; 2]) -> impl Iterator<Item = &'a [u8]> {
+    fn rows_of<'a>(
+        &self,
+        picture: &'a RgbImage,
+        [top, left]: [usize; 2],
+    ) -> impl Iterator<Item = &'a [u8]> {
         let (patch, width) = (self.patch, picture.width() as usize);
-        (top..top + patch).map(move |row| &picture.as_raw()[(row * width + left) * 3..][..patch * 3])
+        (top..top + patch)
+            .map(move |row| &picture.as_raw()[(row * width + left) * 3..][..patch * 3])
     }
 
-    fn plane(&self, picture: &RgbImage, at: [usize; 2], channel: usize, normalize: &Normalize, out: &mut Vec<f32>) {
+    fn plane(
+        &self,
+        picture: &RgbImage,
+        at: [usize; 2],
+        channel: usize,
+        normalize: &Normalize,
+        out: &mut Vec<f32>,
+    ) {
         let table = &normalize.0[channel];
         for row in self.rows_of(picture, at) {
-            out.extend(row[channel..].iter().step_by(3).map(|&value| table[value as usize]));
+            out.extend(
+                row[channel..]
+                    .iter()
+                    .step_by(3)
+                    .map(|&value| table[value as usize]),
+            );
         }
     }
 
@@ -121,7 +182,10 @@ impl Layout {
         for top in (0..rows).step_by(self.block) {
             for left in (0..columns).step_by(self.block) {
                 for row in top..rows.min(top + self.block) {
-                    positions.extend((left..columns.min(left + self.block)).map(|column| [row as u32, column as u32]));
+                    positions.extend(
+                        (left..columns.min(left + self.block))
+                            .map(|column| [row as u32, column as u32]),
+                    );
                 }
             }
         }

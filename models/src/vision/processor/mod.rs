@@ -68,9 +68,16 @@ impl ImageProcessor {
     pub fn placement(&self, image: &Image) -> Result<Placement, ImageError> {
         let (config, width, height) = (&self.config, image.width(), image.height());
         let limit = config.max_ratio;
-        if limit.is_some_and(|limit| u64::from(width.max(height)) > u64::from(limit) * u64::from(width.min(height))) {
+        if limit.is_some_and(|limit| {
+            u64::from(width.max(height)) > u64::from(limit) * u64::from(width.min(height))
+        }) {
             let (origin, limit) = (image.origin().clone(), limit.unwrap_or_default());
-            return Err(ImageError::Ratio { origin, width, height, limit });
+            return Err(ImageError::Ratio {
+                origin,
+                width,
+                height,
+                limit,
+            });
         }
         let placement = match config.kind {
             ProcessorKind::Qwen3Vl => qwen::place(config, width, height),
@@ -82,10 +89,17 @@ impl ImageProcessor {
             ProcessorKind::MuseGlimmer => muse::place(config, width, height),
         };
         // Rounding up to whole tokens may step over the limit a little; an extreme shape may be far beyond it.
-        let tokens = u64::from(placement.canvas.0) * u64::from(placement.canvas.1) / config.token_pixels();
+        let tokens =
+            u64::from(placement.canvas.0) * u64::from(placement.canvas.1) / config.token_pixels();
         let limit = config.max_tokens();
         if tokens > limit.saturating_mul(2) {
-            return Err(ImageError::TooManyTokens { origin: image.origin().clone(), width, height, tokens, limit });
+            return Err(ImageError::TooManyTokens {
+                origin: image.origin().clone(),
+                width,
+                height,
+                tokens,
+                limit,
+            });
         }
         Ok(placement)
     }
@@ -104,9 +118,17 @@ impl ImageProcessor {
         };
         let (width, height) = (image.width(), image.height());
         if width % multiple != 0 || height % multiple != 0 {
-            return Err(ImageError::NotAligned { origin: image.origin().clone(), width, height, multiple });
+            return Err(ImageError::NotAligned {
+                origin: image.origin().clone(),
+                width,
+                height,
+                multiple,
+            });
         }
-        Ok(self.processed(vec![image.pixels().clone()], Placement::stretched(width, height)))
+        Ok(self.processed(
+            vec![image.pixels().clone()],
+            Placement::stretched(width, height),
+        ))
     }
 
     /// Resizes the frames of a video, which share one size and one pixel budget. An incomplete last temporal patch
@@ -114,11 +136,17 @@ impl ImageProcessor {
     pub fn process_video(&self, frames: &[Image]) -> Result<ProcessedImage, ImageError> {
         let config = &self.config;
         let projector = config.kind.projector();
-        let Some(first) = frames.first().filter(|_| config.kind == ProcessorKind::Qwen3Vl) else {
+        let Some(first) = frames
+            .first()
+            .filter(|_| config.kind == ProcessorKind::Qwen3Vl)
+        else {
             return Err(ImageError::NoVideo { projector });
         };
         let (width, height) = (first.width(), first.height());
-        if let Some(other) = frames.iter().find(|frame| (frame.width(), frame.height()) != (width, height)) {
+        if let Some(other) = frames
+            .iter()
+            .find(|frame| (frame.width(), frame.height()) != (width, height))
+        {
             return Err(ImageError::FrameSize {
                 origin: other.origin().clone(),
                 width: other.width(),
@@ -129,8 +157,14 @@ impl ImageProcessor {
         }
         self.placement(first)?;
         let placement = qwen::place_video(config, frames.len(), width, height);
-        let mut pictures: Vec<_> = frames.iter().map(|frame| self.draw(frame.pixels(), &placement)).collect();
-        while !pictures.len().is_multiple_of(config.temporal_patch_size as usize) {
+        let mut pictures: Vec<_> = frames
+            .iter()
+            .map(|frame| self.draw(frame.pixels(), &placement))
+            .collect();
+        while !pictures
+            .len()
+            .is_multiple_of(config.temporal_patch_size as usize)
+        {
             pictures.extend(pictures.last().cloned());
         }
         Ok(self.processed(pictures, placement))
@@ -155,7 +189,11 @@ impl ImageProcessor {
     }
 
     fn processed(&self, frames: Vec<RgbImage>, placement: Placement) -> ProcessedImage {
-        ProcessedImage { frames, placement, config: self.config.clone() }
+        ProcessedImage {
+            frames,
+            placement,
+            config: self.config.clone(),
+        }
     }
 }
 
@@ -185,7 +223,9 @@ impl ProcessedImage {
 
     /// Temporal patches: 1 for a still picture.
     pub fn temporal_patches(&self) -> usize {
-        self.frames.len().div_ceil(self.config.temporal_patch_size as usize)
+        self.frames
+            .len()
+            .div_ceil(self.config.temporal_patch_size as usize)
     }
 
     /// Patches of one frame.
@@ -196,14 +236,20 @@ impl ProcessedImage {
             _ => self.config.patch_size,
         };
         let (width, height) = self.placement.canvas;
-        Grid { rows: (height / patch) as usize, columns: (width / patch) as usize }
+        Grid {
+            rows: (height / patch) as usize,
+            columns: (width / patch) as usize,
+        }
     }
 
     /// Tokens of one temporal patch, without separators.
     pub fn token_grid(&self) -> Grid {
         let token = self.config.token_size();
         let (width, height) = self.placement.canvas;
-        Grid { rows: height.div_ceil(token) as usize, columns: width.div_ceil(token) as usize }
+        Grid {
+            rows: height.div_ceil(token) as usize,
+            columns: width.div_ceil(token) as usize,
+        }
     }
 
     /// Rows that enter the text model, separators of the family included, for an image at the start of a prompt.
@@ -214,7 +260,9 @@ impl ProcessedImage {
     /// Rows that enter the text model behind `past` tokens of the prompt; only `deepseek4v` depends on it.
     pub fn token_count_after(&self, past: usize) -> usize {
         match self.config.kind {
-            ProcessorKind::DeepSeek4V => deepseek::Block::new(self.token_grid(), deepseek::lead_pad(past)).len(),
+            ProcessorKind::DeepSeek4V => {
+                deepseek::Block::new(self.token_grid(), deepseek::lead_pad(past)).len()
+            }
             _ => self.token_grid().len() * self.temporal_patches(),
         }
     }
@@ -222,7 +270,10 @@ impl ProcessedImage {
     /// Normalised values, a row per patch, in the order of the original processor.
     pub fn pixel_values(&self) -> PixelValues {
         let layout = Layout::of(&self.config);
-        layout.apply(&self.frames, &Normalize::new(self.config.image_mean, self.config.image_std))
+        layout.apply(
+            &self.frames,
+            &Normalize::new(self.config.image_mean, self.config.image_std),
+        )
     }
 
     /// Normalised values of one frame as planes: red, green, blue, each row by row.

@@ -36,10 +36,21 @@ pub(super) fn place(config: &ProcessorConfig, width: u32, height: u32) -> Placem
     }
     let best = candidates
         .iter()
-        .min_by(|left, right| distance(left).total_cmp(&distance(right)).then_with(|| tie(left, right)))
+        .min_by(|left, right| {
+            distance(left)
+                .total_cmp(&distance(right))
+                .then_with(|| tie(left, right))
+        })
         .copied()
-        .unwrap_or((rows.round().max(1.0) as u64, columns.round().max(1.0) as u64));
-    let pixels = |tokens: u64| u32::try_from(tokens).unwrap_or(u32::MAX).saturating_mul(side);
+        .unwrap_or((
+            rows.round().max(1.0) as u64,
+            columns.round().max(1.0) as u64,
+        ));
+    let pixels = |tokens: u64| {
+        u32::try_from(tokens)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(side)
+    };
     Placement::stretched(pixels(best.1), pixels(best.0))
 }
 
@@ -62,8 +73,16 @@ fn in_set_order(pairs: &[(u64, u64)]) -> Vec<(u64, u64)> {
 
 /// CPython's hash of a tuple of two small integers (xxHash with their own values as lanes).
 fn tuple_hash((first, second): (u64, u64)) -> u64 {
-    const PRIMES: [u64; 3] = [11_400_714_785_074_694_791, 14_029_467_366_897_019_727, 2_870_177_450_012_600_261];
-    let lane = |sum: u64, lane: u64| sum.wrapping_add(lane.wrapping_mul(PRIMES[1])).rotate_left(31).wrapping_mul(PRIMES[0]);
+    const PRIMES: [u64; 3] = [
+        11_400_714_785_074_694_791,
+        14_029_467_366_897_019_727,
+        2_870_177_450_012_600_261,
+    ];
+    let lane = |sum: u64, lane: u64| {
+        sum.wrapping_add(lane.wrapping_mul(PRIMES[1]))
+            .rotate_left(31)
+            .wrapping_mul(PRIMES[0])
+    };
     lane(lane(PRIMES[2], first), second).wrapping_add(2 ^ PRIMES[2] ^ 3_527_539)
 }
 
@@ -74,8 +93,10 @@ mod tests {
     /// From CPython 3: the first diagonal pair of `set(product((n, n + 1), (n, n + 1)))`, relative to n, for n = 1..=32.
     #[test]
     fn set_order_is_that_of_cpython() {
-        const LARGER_FIRST: [u64; 32] =
-            [0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0];
+        const LARGER_FIRST: [u64; 32] = [
+            0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1,
+            0, 1, 0,
+        ];
         for (n, larger) in (1..).zip(LARGER_FIRST) {
             let order = in_set_order(&[(n, n), (n, n + 1), (n + 1, n), (n + 1, n + 1)]);
             let first = order.iter().find(|pair| pair.0 == pair.1).unwrap();

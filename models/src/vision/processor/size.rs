@@ -37,7 +37,12 @@ pub struct Placement {
 impl Placement {
     /// The picture fills the canvas.
     pub(super) fn stretched(width: u32, height: u32) -> Self {
-        Self { canvas: (width, height), content: (width, height), offset: (0, 0), fill: [0; 3] }
+        Self {
+            canvas: (width, height),
+            content: (width, height),
+            offset: (0, 0),
+            fill: [0; 3],
+        }
     }
 
     /// llama.cpp's `PAD_CEIL`: the aspect ratio is kept, margins are black and equal. In `f32`, as there.
@@ -49,7 +54,12 @@ impl Placement {
         let fit = |side: u32, limit: u32| ((side as f32 * scale).ceil() as u32).clamp(1, limit);
         let content = (fit(width, canvas.0), fit(height, canvas.1));
         let offset = ((canvas.0 - content.0) / 2, (canvas.1 - content.1) / 2);
-        Self { canvas, content, offset, fill: [0; 3] }
+        Self {
+            canvas,
+            content,
+            offset,
+            fill: [0; 3],
+        }
     }
 }
 
@@ -63,7 +73,13 @@ pub(super) struct Bounds {
 
 /// The `smart_resize` of transformers for a stack of `frames` pictures whose pixels share the bounds.
 /// Gives width and height.
-pub(super) fn smart_resize(width: u32, height: u32, frames: f64, rounded_frames: f64, bounds: Bounds) -> (u32, u32) {
+pub(super) fn smart_resize(
+    width: u32,
+    height: u32,
+    frames: f64,
+    rounded_frames: f64,
+    bounds: Bounds,
+) -> (u32, u32) {
     let Bounds { factor, min, max } = bounds;
     let factor = f64::from(factor);
     let (width, height) = (f64::from(width), f64::from(height));
