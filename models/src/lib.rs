@@ -27,6 +27,7 @@ mod load;
 mod model;
 mod session;
 pub mod tokenizer;
+pub mod vision;
 
 pub use auto::AutoModel;
 pub use error::ModelError;
