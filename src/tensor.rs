@@ -121,6 +121,11 @@ impl GgmlTensor {
         Ok(self)
     }
 
+    /// As [`scales`](Self::scales), to be shared.
+    pub(crate) fn shared_scales(&self) -> Option<Scales> {
+        self.scales.clone()
+    }
+
     /// The factors of [`with_scales`](Self::with_scales), if there are any other than 1.
     pub fn scales(&self) -> Option<&[f32]> {
         self.scales.as_ref().map(Scales::factors)

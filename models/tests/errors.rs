@@ -284,6 +284,15 @@ fn a_removed_block_type_is_named_with_its_tensor() {
 }
 
 #[test]
+fn a_scale_without_its_weight_is_named() {
+    let mut writer = without(&fixture("qwen3/model-f32.gguf"), |_| false);
+    writer.tensor("blk.0.attn_qq.scale", &[1], GgmlType::F32, floats(1));
+    let error = refused(&writer);
+    assert!(matches!(error, ModelError::StrayScale { .. }), "{error:?}");
+    assert!(error.to_string().contains("blk.0.attn_qq.scale"), "{error}");
+}
+
+#[test]
 fn session_errors_leave_the_session_usable() {
     let path = case("qwen2/model-bf16.gguf").expect("the fixture is in the repository");
     let model = common::load(&path, &Device::flex(), Arithmetic::Exact).unwrap();

@@ -190,14 +190,10 @@ pub(crate) struct Description {
 impl Description {
     /// Of a tensor whose rows hold `cols` values that count.
     pub(crate) fn of(tensor: &GgmlTensor, cols: usize) -> Self {
-        let layout = *tensor.layout();
-        let scales = tensor
-            .scales()
-            .and_then(|scales| Scales::new(scales, layout.matrices()).ok().flatten());
         Self {
-            layout,
+            layout: *tensor.layout(),
             cols,
-            scales,
+            scales: tensor.shared_scales(),
         }
     }
 

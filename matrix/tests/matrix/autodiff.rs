@@ -1,7 +1,7 @@
 //! Gradients through a frozen weight.
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_gguf::device::Backend;
 use burn_gguf::nn::GgmlLinear;
 use burn_gguf::{Arithmetic, GgmlLayout, GgmlTensor, GgmlType, computable_types};
@@ -81,6 +81,55 @@ fn pairs_and_triples_add_their_gradients() {
     let grads = ((a + b + d + e + f) * scale).sum().backward();
     let want: Vec<f64> = expected(&c, &w).iter().map(|v| 5.0 * v).collect();
     assert_close(x.grad(&grads).unwrap(), &want, "five products");
+}
+
+/// Every expert's gradient goes to the rows that chose it, summed where the choices of a token share its row.
+#[test]
+fn experts_send_gradients_to_the_rows_that_chose_them() {
+    const EXPERTS: usize = 3;
+    let device = Device::flex().autodiff();
+    let bytes = crate::weight(GgmlType::Q8_0, EXPERTS * ROWS, COLS);
+    let w = decode(GgmlType::Q8_0, &bytes);
+    let layout = GgmlLayout::stack(GgmlType::Q8_0, EXPERTS, ROWS, COLS).unwrap();
+    let stack = GgmlTensor::from_bytes(layout, bytes.into(), &device).unwrap();
+    let mut random = Random::new(24);
+    let chosen = [2usize, 0, 2, 1];
+    let ids = || {
+        let ids = chosen.map(|id| id as i32).to_vec();
+        Tensor::<2, Int>::from_data(TensorData::new(ids, [2, 2]), &device)
+    };
+    let c = random.floats(4 * ROWS);
+    let of_slot = |slot: usize| {
+        expected(
+            &c[slot * ROWS..][..ROWS],
+            &w[chosen[slot] * ROWS * COLS..][..ROWS * COLS],
+        )
+    };
+    for slots in [1, 2] {
+        let x = random.floats(2 * slots * COLS);
+        let x =
+            Tensor::<3>::from_data(TensorData::new(x, [2, slots, COLS]), &device).require_grad();
+        let scale = Tensor::<3>::from_data(TensorData::new(c.clone(), [2, 2, ROWS]), &device);
+        let single = stack.linear_experts(x.clone(), ids(), Arithmetic::Exact);
+        let [a, b] =
+            GgmlTensor::linear_experts_pair([&stack, &stack], x.clone(), ids(), Arithmetic::Exact);
+        let floats = |t: &Tensor<3>| t.to_data().try_into_vec::<f32>().unwrap();
+        assert_eq!(floats(&a), floats(&single));
+        assert_eq!(floats(&b), floats(&single));
+        let grads = ((a + b) * scale).sum().backward();
+        let mut want = vec![0.0; 2 * slots * COLS];
+        for slot in 0..4 {
+            let row = if slots == 1 { slot / 2 } else { slot };
+            for (want, v) in want[row * COLS..].iter_mut().zip(of_slot(slot)) {
+                *want += 2.0 * v;
+            }
+        }
+        assert_close(
+            x.grad(&grads).unwrap(),
+            &want,
+            &format!("{slots} rows a token"),
+        );
+    }
 }
 
 #[test]
