@@ -81,10 +81,11 @@ impl GgmlTensor {
         })
     }
 
-    /// Loads a tensor of a GGUF file: `{cols}` as one row, `{cols, rows}` as a matrix, `{cols, rows, n}` as a stack.
+    /// Loads a tensor of a GGUF file: `{cols}` as one row, `{cols, rows}` as a matrix, `{cols, rows, n}` as a stack,
+    /// and a convolution kernel `{width, height, channels, n}` as the matrix `[n, channels * height * width]`.
     ///
     /// # Errors
-    /// As [`from_bytes`](Self::from_bytes), or if the tensor has four dimensions or an unusable type.
+    /// As [`from_bytes`](Self::from_bytes), or if the tensor has an unusable type.
     pub fn from_gguf(info: &TensorInfo, device: &Device) -> Result<Self, LoadError> {
         let ggml_type = info.usable_type()?;
         let build = || {
@@ -372,6 +373,13 @@ pub(crate) fn layout_of(ggml_type: GgmlType, ne: &[u64]) -> Result<GgmlLayout, T
         1 => GgmlLayout::matrix(ggml_type, 1, dim(0)?),
         2 => GgmlLayout::matrix(ggml_type, dim(1)?, dim(0)?),
         3 => GgmlLayout::stack(ggml_type, dim(2)?, dim(1)?, dim(0)?),
+        // A convolution kernel is the matrix it is over flattened patches.
+        4 => {
+            let cols = dim(0)?.checked_mul(dim(1)?);
+            let cols = cols.and_then(|n| n.checked_mul(dim(2).ok()?));
+            let cols = cols.ok_or_else(|| TensorError::Rank { shape: ne.to_vec() })?;
+            GgmlLayout::matrix(ggml_type, dim(3)?, cols)
+        }
         _ => Err(TensorError::Rank { shape: ne.to_vec() }),
     }
 }

@@ -30,6 +30,10 @@ pub enum Command {
     Bench(BenchArgs),
     /// Write the logits of a prompt as .npy files
     Logits(LogitsArgs),
+    /// Print the prompt that a conversation becomes
+    Template(TemplateArgs),
+    /// Show what a model sees of an image
+    Vision(VisionCommandArgs),
     /// Turn text into token ids, or ids into text
     Tokenize(TokenizeArgs),
     /// Measure on a text which inputs of each weight matter, for quantization
@@ -88,6 +92,76 @@ pub struct ModelArgs {
     /// Element type of the key/value cache
     #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
+    #[command(flatten)]
+    pub vision: VisionArgs,
+}
+
+/// How a model reads images.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Images")]
+pub struct VisionArgs {
+    /// The mmproj file (default: the one that lies beside the model or in the folder above)
+    #[arg(long, value_name = "FILE", conflicts_with = "no_vision")]
+    pub mmproj: Option<PathBuf>,
+    /// Load no mmproj file
+    #[arg(long, alias = "text-only")]
+    pub no_vision: bool,
+    /// What the weights of the mmproj file become in memory
+    #[arg(long, value_enum, default_value_t)]
+    pub mmproj_dtype: MmprojDtypeArg,
+    /// Fewest tokens of an image
+    #[arg(long, value_name = "N")]
+    pub image_min_tokens: Option<u32>,
+    /// Most tokens of an image
+    #[arg(long, value_name = "N")]
+    pub image_max_tokens: Option<u32>,
+    /// Whose sizes, padding and resampling of images are followed
+    #[arg(long, value_enum, default_value_t)]
+    pub image_style: StyleArg,
+    /// A setting of the image processor (may be given several times)
+    #[arg(long = "processor", value_name = "KEY=VALUE")]
+    pub processor: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum MmprojDtypeArg {
+    /// BF16; quantized weights are dequantized
+    #[default]
+    Bf16,
+    F16,
+    F32,
+    /// As the file has them
+    Packed,
+}
+
+impl From<MmprojDtypeArg> for burn_gguf_models::vision::MmprojDtype {
+    fn from(value: MmprojDtypeArg) -> Self {
+        match value {
+            MmprojDtypeArg::Bf16 => Self::Bf16,
+            MmprojDtypeArg::F16 => Self::F16,
+            MmprojDtypeArg::F32 => Self::F32,
+            MmprojDtypeArg::Packed => Self::Packed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum StyleArg {
+    /// The original model's processor
+    #[default]
+    Transformers,
+    /// llama.cpp's letterboxes, for comparison
+    #[value(name = "llama.cpp", alias = "llama-cpp")]
+    LlamaCpp,
+}
+
+impl From<StyleArg> for burn_gguf_models::vision::processor::ProcessorStyle {
+    fn from(value: StyleArg) -> Self {
+        match value {
+            StyleArg::Transformers => Self::Transformers,
+            StyleArg::LlamaCpp => Self::LlamaCpp,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -97,6 +171,15 @@ pub struct RunArgs {
     /// The prompt; without it, an interactive chat starts
     #[arg(short, long)]
     pub prompt: Option<String>,
+    /// An image that goes before the prompt: a file or a data URL (may be given several times)
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Vec<String>,
+    /// A video that goes before the prompt: a GIF, or a folder of frames
+    #[arg(long, value_name = "PATH")]
+    pub video: Vec<PathBuf>,
+    /// Frames a second of folders of frames
+    #[arg(long, default_value_t = 2.0, value_name = "N")]
+    pub video_fps: f64,
     /// A system message
     #[arg(long)]
     pub system: Option<String>,
@@ -171,12 +254,55 @@ pub struct LogitsArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub input: LogitsInput,
+    /// An image, for a `<__media__>` in the prompt or a run of -1 in the token file (may be given several times)
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Vec<String>,
+    /// As --image, a picture that is resized already and goes past the processor
+    #[arg(long, value_name = "FILE", conflicts_with = "image")]
+    pub pixels_from: Vec<PathBuf>,
     /// Tokens to generate greedily after the prompt
     #[arg(long, default_value_t = 0)]
     pub decode: usize,
-    /// Folder for tokens.npy, logits.npy, decode_tokens.npy, decode_logits.npy
+    /// Folder for tokens.npy, logits.npy, decode_tokens.npy, decode_logits.npy; with images for vl_ids.npy (-1 at image
+    /// rows), vl_logits.npy (text rows), vl_decode_tokens.npy, vl_decode_logits.npy, image_embd.npy, pixel_values.npy
     #[arg(long)]
     pub out: PathBuf,
+}
+
+#[derive(Args)]
+pub struct TemplateArgs {
+    /// A GGUF file with a chat template
+    pub model: String,
+    /// A JSON file: a list of messages, or an object with `messages`, `tools` and variables of the template
+    pub messages: PathBuf,
+    /// Do not end the prompt in the beginning of an answer
+    #[arg(long)]
+    pub no_generation_prompt: bool,
+    /// A named template of the file instead of its default one
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Args)]
+pub struct VisionCommandArgs {
+    /// A GGUF file: a model with an mmproj file beside it, or the mmproj file
+    pub model: String,
+    /// The image: a file or a data URL
+    pub image: String,
+    /// Write the resized picture with the grids of patches and tokens as PNG
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Run the tower this many times, too, and say how long it takes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub encode: usize,
+    /// Device of the tower
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Arithmetic of its products
+    #[arg(long, value_enum, default_value_t)]
+    pub arithmetic: ArithmeticArg,
+    #[command(flatten)]
+    pub vision: VisionArgs,
 }
 
 #[derive(Args)]
@@ -185,10 +311,11 @@ pub struct LogitsInput {
     /// Token ids, comma separated
     #[arg(long, value_delimiter = ',')]
     pub tokens: Option<Vec<u32>>,
-    /// A .npy file of token ids
+    /// A .npy file of token ids, -1 where the rows of an image go
     #[arg(long)]
     pub tokens_file: Option<PathBuf>,
-    /// Text; special tokens are recognised and BOS is added where the model wants it
+    /// Text; special tokens are recognised and BOS is added where the model wants it; `<__media__>` is the place of an
+    /// image
     #[arg(long)]
     pub prompt: Option<String>,
 }

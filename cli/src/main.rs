@@ -21,6 +21,8 @@ fn main() -> ExitCode {
         Command::Devices => commands::devices::run(),
         Command::Bench(args) => commands::bench::run(args),
         Command::Logits(args) => commands::logits::run(args),
+        Command::Template(args) => commands::template::run(args),
+        Command::Vision(args) => commands::vision::run(args),
         Command::Tokenize(args) => commands::tokenize::run(args),
         Command::Imatrix(args) => commands::imatrix::run(args),
         Command::Tensor(args) => commands::tensor::run(args),

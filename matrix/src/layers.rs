@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_gguf::GgmlType;
 use burn_gguf::nn::functional;
-use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, GeluKind, GluActivation, RopeStyle};
 
 use crate::cell::Cell;
 use crate::compare::Expected;
@@ -14,6 +14,8 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Layer {
     RmsNorm,
+    LayerNorm,
+    Gelu(GeluKind),
     Rope(RopeStyle),
     Glu(GluActivation),
     /// Into a cache of F32 or F16.
@@ -80,6 +82,8 @@ impl AttentionKind {
 pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
     match layer {
         Layer::RmsNorm => rms_norm(cell),
+        Layer::LayerNorm => layer_norm(cell),
+        Layer::Gelu(kind) => gelu(kind, cell),
         Layer::Rope(style) => rope(style, cell),
         Layer::Glu(activation) => glu(activation, cell),
         Layer::CacheAppend(GgmlType::F16) => cache_append(DType::F16, cell),
@@ -108,6 +112,41 @@ fn rms_norm(cell: &mut Cell<'_>) {
                 tensor(&weight, [dim], device),
                 1e-6,
             )
+        });
+    }
+}
+
+fn layer_norm(cell: &mut Cell<'_>) {
+    let device = &cell.device.clone();
+    let mut random = Random::new(21);
+    // Widths of vision towers, and one that is no multiple of a vector.
+    for shape in [[1, 1, 1, 1024], [2, 3, 1, 96], [1, 5, 4, 37]] {
+        let dim = shape[3];
+        // Away from zero: the mean counts.
+        let x: Vec<f32> = random.floats(shape.iter().product());
+        let x: Vec<f32> = x.iter().map(|v| v + 0.5).collect();
+        let (weight, bias) = (random.floats(dim), random.floats(dim));
+        let want = Expected::new(oracle::layer_norm(&x, &weight, &bias, 1e-6));
+        cell.case(&format!("{shape:?}"), &want, shape, || {
+            functional::layer_norm(
+                tensor(&x, shape, device),
+                tensor(&weight, [dim], device),
+                tensor(&bias, [dim], device),
+                1e-6,
+            )
+        });
+    }
+}
+
+fn gelu(kind: GeluKind, cell: &mut Cell<'_>) {
+    let device = &cell.device.clone();
+    let mut random = Random::new(22);
+    for shape in [[1, 1, 64], [2, 3, 96], [1, 5, 37]] {
+        let x: Vec<f32> = random.floats(shape.iter().product());
+        let x: Vec<f32> = x.iter().map(|v| v * 4.0).collect();
+        let want = Expected::new(oracle::gelu(&x, kind));
+        cell.case(&format!("{shape:?}"), &want, shape, || {
+            functional::gelu(tensor(&x, shape, device), kind)
         });
     }
 }

@@ -1,7 +1,7 @@
 //! The operations of the suite, by name.
 
 use burn::tensor::FloatDType;
-use burn_gguf::ops::{GluActivation, RopeStyle};
+use burn_gguf::ops::{GeluKind, GluActivation, RopeStyle};
 use burn_gguf::{Arithmetic, GgmlType};
 use burn_gguf_kernels::blocks::IMPLEMENTED;
 
@@ -109,6 +109,10 @@ pub static OPS: &[Op] = &[
     op("switch_over", "switch_over_exact", Kind::SwitchOver(Exact)),
     op("switch_over", "switch_over_fast", Kind::SwitchOver(Fast)),
     layer("rms_norm", "rms_norm", Layer::RmsNorm),
+    layer("layer_norm", "layer_norm", Layer::LayerNorm),
+    layer("gelu", "gelu_erf", Layer::Gelu(GeluKind::Erf)),
+    layer("gelu", "gelu_tanh", Layer::Gelu(GeluKind::Tanh)),
+    layer("gelu", "gelu_quick", Layer::Gelu(GeluKind::Quick)),
     layer("rope", "rope_neox", Layer::Rope(RopeStyle::Neox)),
     layer("rope", "rope_norm", Layer::Rope(RopeStyle::Norm)),
     layer("glu", "glu_silu", Layer::Glu(GluActivation::Silu)),

@@ -1,7 +1,7 @@
 //! What every operation should give, in f64 on the host.
 
 use burn_gguf::GgmlType;
-use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, GeluKind, GluActivation, RopeStyle};
 use burn_gguf_kernels::blocks::{BlockType, BlockVisitor, CodeBlock, FloatBlock, visit};
 
 use crate::compare::Expected;
@@ -77,6 +77,48 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
                 .map(move |(&v, &w)| f64::from(v) * scale * f64::from(w))
         })
         .collect()
+}
+
+/// Rows of `dim` values.
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64> {
+    x.chunks_exact(weight.len())
+        .flat_map(|row| {
+            let n = row.len() as f64;
+            let mean = wide(row).iter().sum::<f64>() / n;
+            let variance = wide(row).iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+            let scale = 1.0 / (variance + f64::from(eps)).sqrt();
+            row.iter()
+                .zip(weight.iter().zip(bias))
+                .map(move |(&v, (&w, &b))| (f64::from(v) - mean) * scale * f64::from(w) + f64::from(b))
+        })
+        .collect()
+}
+
+/// GELU, element by element.
+pub fn gelu(x: &[f32], kind: GeluKind) -> Vec<f64> {
+    let tanh = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    wide(x)
+        .into_iter()
+        .map(|x| match kind {
+            GeluKind::Erf => 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2)),
+            GeluKind::Tanh => 0.5 * x * (1.0 + tanh(x).tanh()),
+            GeluKind::Quick => x / (1.0 + (-1.702 * x).exp()),
+        })
+        .collect()
+}
+
+/// The error function by its Taylor series, which keeps 1e-10 up to |x| = 4; beyond, it is 1 but for 2e-8.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 4.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..120 {
+        let n = f64::from(n);
+        term *= -x * x / n;
+        sum += term / (2.0 * n + 1.0);
+    }
+    sum * 2.0 / std::f64::consts::PI.sqrt()
 }
 
 /// x `[batch, seq, heads, dim]`, tables `[seq, half]`.

@@ -82,6 +82,18 @@ const TABLE: &[Tolerance] = &[
         1e-12,
         "an f32 sum, a square root and two products",
     ),
+    row(
+        "layer_norm",
+        2e-6,
+        1e-12,
+        "two f32 sums, a difference, a square root and two products",
+    ),
+    row(
+        "gelu",
+        2e-6,
+        1e-12,
+        "exponentials or error functions of a few units in the last place",
+    ),
     row("rope", 1e-6, 1e-12, "two products and a sum"),
     row(
         "glu",

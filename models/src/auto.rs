@@ -4,16 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use burn_gguf::Arithmetic;
 use burn_gguf::gguf::Gguf;
 
-use crate::chat::{Chat, ChatTemplate};
+use crate::chat::ChatTemplate;
 use crate::error::ModelError;
 use crate::families::{families, family};
 use crate::generation::{GenerateError, GenerateOptions, Generation};
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
+use crate::prompt::Prompt;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::vision::discover::LogLine;
+use crate::vision::mmproj::TextFacts;
+use crate::vision::{Vision, VisionError, VisionOptions, load_vision};
 
 /// A model of any supported architecture, loaded on a device.
 pub struct AutoModel {
@@ -22,6 +27,9 @@ pub struct AutoModel {
     // Kept apart from the weights: whoever feeds token ids needs no tokenizer.
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     report: LoadReport,
+    // Its eyes, or why it has none.
+    vision: Result<Vision, String>,
+    vision_log: Vec<LogLine>,
 }
 
 impl AutoModel {
@@ -34,11 +42,45 @@ impl AutoModel {
         Self::load(Gguf::open(path)?, device, LoadOptions::default())
     }
 
-    /// Loads an opened file.
+    /// Loads an opened file, and the mmproj file beside it if the model reads images
+    /// ([`VisionOptions`] says which, or none).
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open), or an mmproj file that was asked for and does not fit.
     pub fn load(gguf: Gguf, device: &Device, options: LoadOptions) -> Result<Self, ModelError> {
+        let (vision, arithmetic) = (options.vision.clone(), options.arithmetic);
+        let mut model = Self::load_text(gguf, device, options)?;
+        model.load_eyes(device, &vision, arithmetic)?;
+        Ok(model)
+    }
+
+    fn load_eyes(
+        &mut self,
+        device: &Device,
+        options: &VisionOptions,
+        arithmetic: Arithmetic,
+    ) -> Result<(), ModelError> {
+        let has_token = |text: &str| {
+            let tokenizer = self.tokenizer.as_ref().ok();
+            tokenizer.is_some_and(|tokenizer| tokenizer.token_id(text).is_some())
+        };
+        let facts = TextFacts {
+            architecture: self.model.architecture(),
+            image_width: self.model.image_width(),
+            has_token: &has_token,
+        };
+        let loaded = load_vision(&self.gguf, &facts, device, options, arithmetic)
+            .map_err(|error| ModelError::Vision(Box::new(error)))?;
+        // A tower inside the text file is not left over.
+        self.report
+            .unused
+            .retain(|name| !loaded.embedded.contains(name));
+        self.vision = loaded.vision;
+        self.vision_log = loaded.log;
+        Ok(())
+    }
+
+    fn load_text(gguf: Gguf, device: &Device, options: LoadOptions) -> Result<Self, ModelError> {
         let architecture = gguf.metadata().architecture()?;
         let family = family(architecture).ok_or_else(|| ModelError::UnknownArchitecture {
             architecture: architecture.to_string(),
@@ -64,6 +106,8 @@ impl AutoModel {
             gguf,
             model,
             report,
+            vision: Err("no mmproj file was looked for".to_owned()),
+            vision_log: Vec::new(),
         })
     }
 
@@ -99,13 +143,19 @@ impl AutoModel {
         )?)
     }
 
-    /// A conversation as the tokens of a prompt, through the file's chat template.
+    /// The model's eyes.
     ///
     /// # Errors
-    /// If the template is missing, refuses the conversation, or its text cannot be encoded.
-    pub fn chat_prompt(&self, chat: &Chat) -> Result<Vec<u32>, GenerateError> {
-        let text = self.chat_template()?.render(chat)?;
-        Ok(self.tokenizer()?.encode_prompt(text)?)
+    /// If it has none, with the reason.
+    pub fn vision(&self) -> Result<&Vision, VisionError> {
+        self.vision.as_ref().map_err(|reason| VisionError::NoVision {
+            reason: reason.clone(),
+        })
+    }
+
+    /// How the mmproj file was found, or why there is none, line by line.
+    pub fn vision_log(&self) -> &[LogLine] {
+        &self.vision_log
     }
 
     /// An empty session.
@@ -119,13 +169,13 @@ impl AutoModel {
     /// As [`Generation::start`].
     pub fn generate(
         &self,
-        prompt: &[u32],
+        prompt: impl Into<Prompt>,
         options: GenerateOptions,
     ) -> Result<Generation<'_>, GenerateError> {
         Generation::start(
             self.session(&options.session),
             self.tokenizer()?,
-            prompt,
+            &prompt.into(),
             &options,
         )
     }

@@ -55,9 +55,23 @@ pub enum ModelError {
     /// The tokenizer cannot be built.
     #[error("{0}")]
     Tokenizer(std::sync::Arc<crate::tokenizer::TokenizerError>),
+    /// The mmproj file that was asked for cannot be used.
+    #[error(transparent)]
+    Vision(Box<crate::vision::VisionError>),
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,
+    /// The rows of an image do not fit the model.
+    #[error(
+        "the image has {} rows of {} values, the model takes {} rows of {}; its tower belongs to another model",
+        found[0], found[1], expected[0], expected[1]
+    )]
+    ImageShape {
+        /// Rows and width there are.
+        found: [usize; 2],
+        /// Rows and width there should be.
+        expected: [usize; 2],
+    },
     /// A token the model does not have.
     #[error("token {token} is outside the vocabulary of {vocab}")]
     TokenOutOfRange {

@@ -9,7 +9,7 @@
 //! let model = AutoModel::open("model.gguf", &Device::flex())?;
 //! let prompt = model.chat_prompt(&Chat::new().with(Message::user("Name three rivers.")))?;
 //! let options = GenerateOptions { max_tokens: Some(64), sampling: SamplingParams::greedy(), ..Default::default() };
-//! for piece in model.generate(&prompt, options)? {
+//! for piece in model.generate(prompt, options)? {
 //!     print!("{}", piece?.text);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -25,6 +25,8 @@ mod imatrix;
 pub mod layers;
 mod load;
 mod model;
+mod multimodal;
+mod prompt;
 mod session;
 pub mod tokenizer;
 pub mod vision;
@@ -34,5 +36,7 @@ pub use error::ModelError;
 pub use generation::{GenerateOptions, Generation};
 pub use imatrix::{Imatrix, ImatrixEntry, ImatrixOptions};
 pub use load::{LoadOptions, LoadReport, ProgressFn};
-pub use model::{LogitsOf, TextModel};
+pub use model::{ImagePositions, LogitsOf, ModelInput, TextModel};
+pub use multimodal::{MEDIA_MARKER, MediaRows};
+pub use prompt::{ImageRows, Prompt, PromptPart, PromptRow};
 pub use session::{Session, SessionOptions};

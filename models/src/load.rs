@@ -9,6 +9,7 @@ use burn_gguf::store::{GgufStore, LoadProfile, LoadProgress, NameMap};
 use burn_store::{IdentityAdapter, ModuleSnapshot};
 
 use crate::error::ModelError;
+use crate::vision::VisionOptions;
 
 /// Told how far a load has come.
 pub type ProgressFn = Box<dyn FnMut(LoadProgress<'_>) + Send>;
@@ -22,6 +23,8 @@ pub struct LoadOptions {
     pub profile: LoadProfile,
     /// Called after every tensor.
     pub progress: Option<ProgressFn>,
+    /// How the eyes of a model that reads images are found and loaded.
+    pub vision: VisionOptions,
 }
 
 /// What a load left over.

@@ -2,7 +2,29 @@
 
 use burn::tensor::{Device, Int, Tensor};
 
-use crate::layers::{CacheDtype, KvCache};
+use crate::layers::{CacheDtype, KvCache, Positions};
+
+/// What a forward pass reads: embedded tokens and images.
+#[derive(Clone, Debug)]
+pub struct ModelInput {
+    /// `[batch, seq, hidden]`.
+    pub embeddings: Tensor<3>,
+    /// What images add to the residual stream behind each of the first layers (DeepStack), each `[batch, seq, hidden]`
+    /// and zero at text; none where there is only text.
+    pub deepstack: Vec<Tensor<3>>,
+    /// Where the `seq` rows stand.
+    pub positions: Positions,
+}
+
+/// How a model counts the positions of an image's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImagePositions {
+    /// One after the other, as text.
+    #[default]
+    Sequential,
+    /// By time, row and column (M-RoPE).
+    Grid,
+}
 
 /// Which positions' logits a forward pass returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +55,41 @@ pub trait TextModel: Send + Sync {
     /// The device the model runs on.
     fn device(&self) -> Device;
 
-    /// Runs tokens `[batch, seq]` that follow what the cache holds, and appends them to it.
+    /// Width of the residual stream.
+    fn hidden_size(&self) -> usize;
+
+    /// Width of an image's rows: [`hidden_size`](Self::hidden_size), and as much again for each DeepStack layer.
+    fn image_width(&self) -> usize {
+        self.hidden_size()
+    }
+
+    /// How the rows of an image count.
+    fn image_positions(&self) -> ImagePositions {
+        ImagePositions::Sequential
+    }
+
+    /// The embeddings of tokens `[batch, seq]`, as the first layer reads them: `[batch, seq, hidden]`.
+    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3>;
+
+    /// Runs rows that follow what the cache holds, and appends them to it.
     /// Returns f32 logits, `[batch, 1 | seq, vocab]`.
     ///
     /// # Panics
-    /// If there are no tokens, or the cache is full; [`Session`](crate::Session) checks both.
-    fn forward(&self, tokens: Tensor<2, Int>, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3>;
+    /// If there are no rows, or the cache is full; [`Session`](crate::Session) checks both.
+    fn forward_input(&self, input: ModelInput, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3>;
+
+    /// As [`forward_input`](Self::forward_input) for tokens `[batch, seq]`.
+    ///
+    /// # Panics
+    /// As [`forward_input`](Self::forward_input).
+    fn forward(&self, tokens: Tensor<2, Int>, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3> {
+        let input = ModelInput {
+            positions: Positions::run(cache.next_position(), tokens.dims()[1]),
+            embeddings: self.embed(tokens),
+            deepstack: Vec::new(),
+        };
+        self.forward_input(input, cache, logits)
+    }
 
     /// An empty cache of at most `max_len` positions.
     fn new_cache(&self, max_len: usize, dtype: CacheDtype) -> KvCache {

@@ -3,8 +3,9 @@
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
 use crate::error::ModelError;
-use crate::layers::{CacheDtype, KvCache};
-use crate::model::{LogitsOf, TextModel};
+use crate::layers::{CacheDtype, KvCache, Positions};
+use crate::model::{LogitsOf, ModelInput, TextModel};
+use crate::prompt::{Prompt, PromptPart, PromptRow};
 
 /// Options of a [`Session`].
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Session<'m> {
     model: &'m dyn TextModel,
     cache: KvCache,
     chunk: usize,
+    // What the cache holds, as far as the cache was not cut.
+    history: Vec<PromptRow>,
 }
 
 impl<'m> Session<'m> {
@@ -42,6 +45,7 @@ impl<'m> Session<'m> {
             model,
             cache: model.new_cache(context, options.cache_dtype),
             chunk: options.chunk.max(1),
+            history: Vec::new(),
         }
     }
 
@@ -50,7 +54,7 @@ impl<'m> Session<'m> {
         self.model
     }
 
-    /// The cache.
+    /// The cache of what has been read.
     pub fn cache(&self) -> &KvCache {
         &self.cache
     }
@@ -63,7 +67,7 @@ impl<'m> Session<'m> {
     /// Reads tokens and returns the logits after the last one, `[vocab]`.
     ///
     /// # Errors
-    /// No tokens, a token outside the vocabulary, or too many for the context. The cache is then unchanged.
+    /// No tokens, a token outside the vocabulary, or too many for the context. The session is then unchanged.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         self.check(tokens)?;
         let mut last = Vec::new();
@@ -75,6 +79,124 @@ impl<'m> Session<'m> {
             }
         }
         Ok(last)
+    }
+
+    /// Reads a conversation that starts at its beginning: what the session has read of it already stays, anything else
+    /// is forgotten, and the rest is read. Returns the logits after its last row, `[vocab]`, and how many rows were
+    /// already there.
+    ///
+    /// # Errors
+    /// As [`feed`](Self::feed), or an image whose rows are not those of the model.
+    pub fn feed_prompt(&mut self, prompt: &Prompt) -> Result<(Vec<f32>, usize), ModelError> {
+        let shared = self.shared_with(prompt);
+        let rows = self.feed_rows(prompt, shared, LogitsOf::Last)?;
+        Ok((rows, shared))
+    }
+
+    /// Reads a conversation from its beginning and returns the logits after each row, `[prompt.len() * vocab]`.
+    ///
+    /// # Errors
+    /// As [`feed_prompt`](Self::feed_prompt).
+    pub fn feed_prompt_all(&mut self, prompt: &Prompt) -> Result<Vec<f32>, ModelError> {
+        self.feed_rows(prompt, 0, LogitsOf::All)
+    }
+
+    /// What the session has read.
+    pub fn history(&self) -> &[PromptRow] {
+        &self.history[..self.history.len().min(self.cache.len())]
+    }
+
+    /// Rows that the session and `prompt` begin with; at least one of the prompt's is left to read.
+    fn shared_with(&self, prompt: &Prompt) -> usize {
+        let known = self.history().iter();
+        let shared = known.zip(prompt.rows()).take_while(|(a, b)| *a == b);
+        shared.count().min(prompt.len().saturating_sub(1))
+    }
+
+    /// Keeps the first `shared` rows and reads the others.
+    fn feed_rows(
+        &mut self,
+        prompt: &Prompt,
+        shared: usize,
+        logits: LogitsOf,
+    ) -> Result<Vec<f32>, ModelError> {
+        let width = self.model.image_width();
+        for part in prompt.parts() {
+            match part {
+                PromptPart::Tokens(tokens) => self.check_vocabulary(tokens)?,
+                PromptPart::Image(image) => {
+                    let [rows, found] = image.embeddings.dims();
+                    if found != width || rows != image.grid.len() {
+                        return Err(ModelError::ImageShape {
+                            found: [rows, found],
+                            expected: [image.grid.len(), width],
+                        });
+                    }
+                }
+            }
+        }
+        if prompt.is_empty() {
+            return Err(ModelError::EmptyPrompt);
+        }
+        if prompt.len() > self.cache.max_len() {
+            return Err(ModelError::ContextFull {
+                tokens: prompt.len() - shared,
+                used: shared,
+                limit: self.cache.max_len(),
+            });
+        }
+        self.cache.truncate(shared);
+        self.history.truncate(shared);
+        let positions = prompt.positions(self.model.image_positions(), 0);
+        let mut all = Vec::new();
+        let mut from = shared;
+        while from < prompt.len() {
+            let to = prompt.len().min(from + self.chunk);
+            let input = self.input(prompt, from, to, positions.slice(from, to));
+            let chunk = self.model.forward_input(input, &mut self.cache, logits);
+            if logits == LogitsOf::All || to == prompt.len() {
+                all.extend(values(chunk));
+            }
+            from = to;
+        }
+        self.history.extend(prompt.rows().skip(shared));
+        Ok(all)
+    }
+
+    /// The rows `from..to` of a prompt, embedded.
+    fn input(&self, prompt: &Prompt, from: usize, to: usize, positions: Positions) -> ModelInput {
+        let hidden = self.model.hidden_size();
+        let layers = self.model.image_width() / hidden;
+        let pieces = prompt.pieces(from, to);
+        let images = pieces
+            .iter()
+            .any(|(part, ..)| matches!(part, PromptPart::Image(_)));
+        // Slice 0 of an image's rows is its embedding, the others are DeepStack's.
+        let mut slices: Vec<Vec<Tensor<3>>> = vec![Vec::new(); if images { layers } else { 1 }];
+        for (part, a, b) in pieces {
+            for (i, slice) in slices.iter_mut().enumerate() {
+                slice.push(match part {
+                    PromptPart::Image(image) => image
+                        .embeddings
+                        .clone()
+                        .slice([a..b, i * hidden..(i + 1) * hidden])
+                        .reshape([1, b - a, hidden]),
+                    PromptPart::Tokens(tokens) if i == 0 => self.model.embed(self.ids(&tokens[a..b])),
+                    PromptPart::Tokens(_) => {
+                        Tensor::zeros([1, b - a, hidden], (&self.model.device(), DType::F32))
+                    }
+                });
+            }
+        }
+        let mut slices = slices.into_iter().map(|mut parts| match parts.len() {
+            1 => parts.remove(0),
+            _ => Tensor::cat(parts, 1),
+        });
+        ModelInput {
+            embeddings: slices.next().expect("there is always a first slice"),
+            deepstack: slices.collect(),
+            positions,
+        }
     }
 
     /// Reads tokens and returns the logits after each, row by row `[tokens.len() * vocab]`.
@@ -94,10 +216,7 @@ impl<'m> Session<'m> {
         if tokens.is_empty() {
             return Err(ModelError::EmptyPrompt);
         }
-        let vocab = self.model.vocab_size();
-        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= vocab) {
-            return Err(ModelError::TokenOutOfRange { token, vocab });
-        }
+        self.check_vocabulary(tokens)?;
         let (used, limit) = (self.cache.len(), self.cache.max_len());
         if used + tokens.len() > limit {
             return Err(ModelError::ContextFull {
@@ -109,12 +228,26 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    fn run(&mut self, tokens: &[u32], logits: LogitsOf) -> Tensor<3> {
+    fn check_vocabulary(&self, tokens: &[u32]) -> Result<(), ModelError> {
+        let vocab = self.model.vocab_size();
+        match tokens.iter().find(|&&t| t as usize >= vocab) {
+            Some(&token) => Err(ModelError::TokenOutOfRange { token, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn ids(&self, tokens: &[u32]) -> Tensor<2, Int> {
         let ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
         let data = TensorData::new(ids, [1, tokens.len()]);
-        let device = self.model.device();
-        let ids = Tensor::<2, Int>::from_data(data, (&device, DType::I32));
-        self.model.forward(ids, &mut self.cache, logits)
+        Tensor::from_data(data, (&self.model.device(), DType::I32))
+    }
+
+    fn run(&mut self, tokens: &[u32], logits: LogitsOf) -> Tensor<3> {
+        // Whoever cut the cache cut the history.
+        self.history.truncate(self.cache.len());
+        self.history
+            .extend(tokens.iter().map(|&token| PromptRow::Token(token)));
+        self.model.forward(self.ids(tokens), &mut self.cache, logits)
     }
 }
 

@@ -18,6 +18,7 @@ const EXACT: &[(&str, &str)] = &[
     ("qwen2/model-bf16.gguf", "qwen2/text"),
     ("qwen3/model-f32.gguf", "qwen3/text"),
     ("gemma3/model-bf16.gguf", "gemma3/text"),
+    ("qwen3vl/model-bf16.gguf", "qwen3vl/text"),
     ("qwen3/model-q4_k_m.gguf", "qwen3/text-q4_k_m"),
     ("qwen3/model-q4_0.gguf", "qwen3/text-q4_0"),
     ("qwen3/model-q8_0.gguf", "qwen3/text-q8_0"),

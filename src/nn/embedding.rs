@@ -46,6 +46,12 @@ impl GgmlEmbedding {
     /// On CPU devices if an id is out of range, or if no table has been loaded.
     pub fn forward(&self, ids: Tensor<2, Int>) -> Tensor<3> {
         let [batch, seq] = ids.dims();
+        if let Some(table) = self.weight.dense() {
+            let [_, d_model] = self.weight.shape();
+            return table
+                .select(0, ids.flatten(0, 1))
+                .reshape([batch, seq, d_model]);
+        }
         let rows = self.weight.tensor().gather_rows(ids.flatten(0, 1));
         let [_, d_model] = self.weight.shape();
         let [n, filled] = rows.dims();
@@ -63,6 +69,6 @@ impl GgmlEmbedding {
     /// If the input's last dimension is not `d_model`, or no table has been loaded.
     pub fn as_linear<const D: usize>(&self, x: Tensor<D>, arithmetic: Arithmetic) -> Tensor<D> {
         observe::linear(&self.weight, &x);
-        self.weight.tensor().linear(self.weight.pad(x), arithmetic)
+        self.weight.linear(x, arithmetic)
     }
 }

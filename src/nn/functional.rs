@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
-use crate::ops::{AttentionParams, GluActivation, LayerOps, RopeStyle};
+use crate::ops::{AttentionParams, GeluKind, GluActivation, LayerOps, RopeStyle};
 
 /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
 pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
@@ -12,6 +12,26 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
         weight.into_dispatch(),
         eps,
     ))
+}
+
+/// Layer norm over the last dimension: `(x - mean) * rsqrt(var + eps) * weight + bias`, weight and bias `[dim]`.
+pub fn layer_norm<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    eps: f32,
+) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_layer_norm(
+        x.into_dispatch(),
+        weight.into_dispatch(),
+        bias.into_dispatch(),
+        eps,
+    ))
+}
+
+/// GELU, element by element.
+pub fn gelu<const D: usize>(x: Tensor<D>, kind: GeluKind) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_gelu(x.into_dispatch(), kind))
 }
 
 /// Rotary position embedding of `x` `[batch, seq, heads, head_dim]` with tables `[seq, n_rot / 2]`.

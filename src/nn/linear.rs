@@ -11,7 +11,8 @@ use crate::tensor::GgmlTensor;
 
 /// `y = x . W^T + b` with a frozen block-quantized weight `[d_output, d_input]`.
 ///
-/// The weight takes whatever block type the loaded file has. Gradients flow to the input and the bias.
+/// The weight takes whatever block type the loaded file has. Gradients flow to the input and the bias, and to the
+/// weight itself once [`thaw`](super::thaw) made floats of it.
 #[derive(Module, Debug)]
 pub struct GgmlLinear {
     /// The weight, `[d_output, d_input]`, blocks along `d_input`.
@@ -70,8 +71,7 @@ impl GgmlLinear {
     /// If the input's last dimension is not `d_input`, or no weight has been loaded.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         observe::linear(&self.weight, &input);
-        let input = self.weight.pad(input);
-        self.add_bias(self.weight.tensor().linear(input, self.arithmetic))
+        self.add_bias(self.weight.linear(input, self.arithmetic))
     }
 
     /// Two layers over the same input in one pass over it.
@@ -122,7 +122,9 @@ impl GgmlLinear {
                 layer.arithmetic,
             )
         };
-        layers.iter().all(|layer| form(layer) == form(layers[0]))
+        layers
+            .iter()
+            .all(|layer| layer.weight.dense().is_none() && form(layer) == form(layers[0]))
     }
 
     fn add_bias<const D: usize>(&self, y: Tensor<D>) -> Tensor<D> {

@@ -6,10 +6,12 @@ pub mod functional;
 mod linear;
 mod observe;
 mod param;
+mod thaw;
 
 pub use embedding::GgmlEmbedding;
 pub use experts::GgmlExperts;
 pub use linear::GgmlLinear;
 pub use observe::{InputObserver, observe};
 pub use param::GgmlParam;
+pub use thaw::thaw;
 pub(crate) use param::{Description, GGML_PARAM, LAYOUT_FIELD, WORDS_FIELD};

@@ -4,8 +4,9 @@ use burn::module::{
     Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
     Param, ParamId,
 };
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use burn_gguf_kernels::GgmlType;
+use burn_gguf_kernels::cpu::Arithmetic;
 
 use crate::layout::GgmlLayout;
 use crate::scales::Scales;
@@ -19,10 +20,14 @@ pub(crate) const WORDS_FIELD: &str = "words";
 /// stand outside the blocks, if there are any.
 pub(crate) const LAYOUT_FIELD: &str = "layout";
 
+/// What [`thaw`](super::thaw) adds to the type id of a `layout` parameter: the weight is to become floats.
+pub(crate) const THAW: i32 = 1 << 16;
+
 /// A frozen block-quantized weight inside a module.
 ///
 /// To burn it is two integer parameters, `words` (the blocks) and `layout` (type id and shape), so records,
-/// burnpack and every other visitor carry the blocks packed. It holds no float parameter: optimizers pass over it.
+/// burnpack and every other visitor carry the blocks packed. It holds no float parameter: optimizers pass over it,
+/// until [`thaw`](super::thaw) turns it into one float parameter `[rows, cols]` under the weight's own path.
 #[derive(Clone, Debug)]
 pub struct GgmlParam {
     words: Param<Tensor<1, Int>>,
@@ -33,6 +38,8 @@ pub struct GgmlParam {
     matrices: usize,
     // `[rows, cols]` of one; the blocks' rows may be longer, see `from_padded`.
     shape: [usize; 2],
+    // The values in place of the blocks, once thawed.
+    dense: Option<Param<Tensor<2>>>,
 }
 
 impl GgmlParam {
@@ -57,6 +64,7 @@ impl GgmlParam {
             loaded: None,
             matrices,
             shape: [rows, cols],
+            dense: None,
         }
     }
 
@@ -105,14 +113,20 @@ impl GgmlParam {
             matrices: layout.matrices(),
             shape: [layout.rows(), cols],
             loaded: Some(description),
+            dense: None,
         }
     }
 
     /// The weight. Its rows may be longer than [`shape`](Self::shape) says, by zeros that fill up the last block.
     ///
     /// # Panics
-    /// If none has been loaded.
+    /// If none has been loaded, or the weight was thawed.
     pub fn tensor(&self) -> GgmlTensor {
+        assert!(
+            self.dense.is_none(),
+            "this {:?} weight was thawed into floats; it has no blocks",
+            self.shape
+        );
         match &self.loaded {
             Some(d) => GgmlTensor::from_words(self.words.val(), d.layout, d.scales.clone()),
             None => panic!(
@@ -120,6 +134,11 @@ impl GgmlParam {
                 self.shape
             ),
         }
+    }
+
+    /// The values `[rows, cols]` of a thawed weight, `None` while it is packed.
+    pub fn dense(&self) -> Option<Tensor<2>> {
+        self.dense.as_ref().map(Param::val)
     }
 
     /// Type and shape, `None` until a weight is loaded.
@@ -134,7 +153,7 @@ impl GgmlParam {
 
     /// What [`InputObserver`](super::InputObserver)s know the weight by. Loading keeps it.
     pub fn id(&self) -> ParamId {
-        self.words.id
+        self.dense.as_ref().map_or(self.words.id, |dense| dense.id)
     }
 
     /// `[rows, cols]` of the weight, or of one matrix of a stack, without the zeros that fill up blocks.
@@ -147,6 +166,9 @@ impl GgmlParam {
         let ([_, width], Some(layout)) = (self.shape, self.layout()) else {
             return input;
         };
+        if self.dense.is_some() {
+            return input;
+        }
         let mut dims = input.dims();
         if layout.cols() == width || dims[D - 1] != width {
             return input;
@@ -156,10 +178,33 @@ impl GgmlParam {
         Tensor::cat(vec![input, zeros], D - 1)
     }
 
+    /// `input . W^T`, `[.., cols] -> [.., rows]`.
+    pub(super) fn linear<const D: usize>(
+        &self,
+        input: Tensor<D>,
+        arithmetic: Arithmetic,
+    ) -> Tensor<D> {
+        match self.dense() {
+            // One large product, not one a batch item.
+            Some(weight) => {
+                let mut dims = input.dims();
+                let rows = input.shape().num_elements() / self.shape[1].max(1);
+                let out = input.reshape([rows, self.shape[1]]).matmul(weight.transpose());
+                dims[D - 1] = self.shape[0];
+                out.reshape(dims)
+            }
+            None => self.tensor().linear(self.pad(input), arithmetic),
+        }
+    }
+
     fn rebuild(self, words: Param<Tensor<1, Int>>, layout: Param<Tensor<1, Int>>) -> Self {
         // A mapper may have put another weight in; the layout parameter tells which. Where the two no longer
         // agree (a loader refused one of them and said so), the old weight's description stays.
-        let values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
+        let mut values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
+        if values.first().is_some_and(|&id| id >= i64::from(THAW)) {
+            values[0] -= i64::from(THAW);
+            return self.thawed();
+        }
         let found =
             Description::parse(&values).filter(|d| d.layout.word_len() == words.lazy_shape()[0]);
         Self {
@@ -172,6 +217,26 @@ impl GgmlParam {
                 .as_ref()
                 .map_or(self.shape, |d| [d.layout.rows(), d.cols]),
             loaded: found.or(self.loaded),
+            dense: None,
+        }
+    }
+
+    /// The weight as floats; a stack, and what was never loaded, stays as it is.
+    fn thawed(self) -> Self {
+        if self.loaded.is_none() || self.matrices != 1 || self.dense.is_some() {
+            return self;
+        }
+        let [rows, cols] = self.shape;
+        let values: Tensor<2> = self.tensor().dequantize(FloatDType::F32);
+        let device = values.device();
+        let empty = Tensor::from_data(TensorData::new(vec![0u32], [1]), (&device, DType::U32));
+        Self {
+            words: Param::initialized(self.words.id, empty),
+            dense: Some(Param::initialized(
+                ParamId::new(),
+                values.slice([0..rows, 0..cols]).require_grad(),
+            )),
+            ..self
         }
     }
 }
@@ -252,6 +317,7 @@ impl Module for GgmlParam {
         Self {
             words: self.words.fork(device),
             layout: self.layout.fork(device),
+            dense: self.dense.map(|dense| dense.fork(device)),
             ..self
         }
     }
@@ -260,6 +326,7 @@ impl Module for GgmlParam {
         Self {
             words: self.words.to_device(device),
             layout: self.layout.to_device(device),
+            dense: self.dense.map(|dense| dense.to_device(device)),
             ..self
         }
     }
@@ -269,6 +336,9 @@ impl Module for GgmlParam {
     }
 
     fn visit<Visitor: ModuleVisitor>(&self, visitor: &mut Visitor) {
+        if let Some(dense) = &self.dense {
+            return dense.visit(visitor);
+        }
         visitor.enter_module(LAYOUT_FIELD, GGML_PARAM);
         self.layout.visit(visitor);
         visitor.exit_module(LAYOUT_FIELD, GGML_PARAM);
@@ -278,6 +348,12 @@ impl Module for GgmlParam {
     }
 
     fn map<Mapper: ModuleMapper>(self, mapper: &mut Mapper) -> Self {
+        if let Some(dense) = self.dense {
+            return Self {
+                dense: Some(Module::map(dense, mapper)),
+                ..self
+            };
+        }
         // The layout first: a loader learns from it which shape is wanted.
         mapper.enter_module(LAYOUT_FIELD, GGML_PARAM);
         let layout = Module::map(self.layout.clone(), mapper);
@@ -292,6 +368,7 @@ impl Module for GgmlParam {
         Self {
             words: self.words.valid(),
             layout: self.layout.valid(),
+            dense: self.dense.as_ref().map(Module::valid),
             ..self.clone()
         }
     }
@@ -300,6 +377,7 @@ impl Module for GgmlParam {
         Self {
             words: self.words.train(),
             layout: self.layout.train(),
+            dense: self.dense.map(Module::train),
             ..self
         }
     }
@@ -312,6 +390,7 @@ impl Module for GgmlParam {
 impl ModuleDisplayDefault for GgmlParam {
     fn content(&self, content: Content) -> Option<Content> {
         let text = match self.layout() {
+            _ if self.dense.is_some() => format!("GgmlParam {{thawed, shape: {:?}}}", self.shape),
             Some(layout) => format!(
                 "GgmlParam {{type: {}, shape: {:?}}}",
                 layout.ggml_type(),

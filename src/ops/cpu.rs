@@ -229,6 +229,19 @@ macro_rules! impl_cpu_ops {
                 cpu_layer::rms_norm::<Self>(x, weight, eps)
             }
 
+            fn layer_layer_norm(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                bias: FloatTensor<Self>,
+                eps: f32,
+            ) -> FloatTensor<Self> {
+                cpu_layer::layer_norm::<Self>(x, weight, bias, eps)
+            }
+
+            fn layer_gelu(x: FloatTensor<Self>, kind: GeluKind) -> FloatTensor<Self> {
+                cpu_layer::gelu::<Self>(x, kind)
+            }
+
             fn layer_rope(
                 x: FloatTensor<Self>,
                 cos: FloatTensor<Self>,

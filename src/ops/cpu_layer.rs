@@ -6,7 +6,7 @@ use burn::tensor::{DType, Shape};
 use burn_gguf_kernels::cpu::{self, KvView, RopePairing, RopeTable, ShapeError};
 
 use super::cpu::{HostBackend, float};
-use super::layer::{AttentionParams, GluActivation, RopeStyle};
+use super::layer::{AttentionParams, GeluKind, GluActivation, RopeStyle};
 use super::reference;
 
 fn checked<T>(result: Result<T, ShapeError>) -> T {
@@ -33,6 +33,41 @@ pub(super) fn rms_norm<B: HostBackend>(
             checked(cpu::rms_norm(x, w.len(), Some(w), eps, &mut out));
         })
     });
+    float::<B>(out, shape, &device)
+}
+
+pub(super) fn layer_norm<B: HostBackend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: FloatTensor<B>,
+    eps: f32,
+) -> FloatTensor<B> {
+    if !all_f32::<B>(&[&x, &weight, &bias]) {
+        return reference::layer_norm::<B>(x, weight, bias, eps);
+    }
+    let (shape, device) = (x.shape(), x.device());
+    let mut out = vec![0f32; shape.num_elements()];
+    B::with_f32(&x, |x| {
+        B::with_f32(&weight, |w| {
+            B::with_f32(&bias, |b| checked(cpu::layer_norm(x, w, b, eps, &mut out)));
+        });
+    });
+    float::<B>(out, shape, &device)
+}
+
+pub(super) fn gelu<B: HostBackend>(x: FloatTensor<B>, kind: GeluKind) -> FloatTensor<B> {
+    let kernel = match kind {
+        GeluKind::Tanh => cpu::gelu_tanh,
+        GeluKind::Quick => cpu::gelu_quick,
+        // Only the small merger networks of vision towers use it.
+        GeluKind::Erf => return reference::gelu::<B>(x, kind),
+    };
+    if !all_f32::<B>(&[&x]) {
+        return reference::gelu::<B>(x, kind);
+    }
+    let (shape, device) = (x.shape(), x.device());
+    let mut out = vec![0f32; shape.num_elements()];
+    B::with_f32(&x, |x| checked(kernel(x, &mut out)));
     float::<B>(out, shape, &device)
 }
 

@@ -199,6 +199,23 @@ impl LayerOps for CubeBackend {
         done(&x, out)
     }
 
+    fn layer_layer_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        eps: f32,
+    ) -> FloatTensor<Self> {
+        if !all_f32(&[&x, &weight, &bias]) {
+            return reference::layer_norm::<Self>(x, weight, bias, eps);
+        }
+        let [x, weight, bias] = [x, weight, bias].map(into_contiguous);
+        let dim = weight.shape().num_elements();
+        let rows = x.shape().num_elements() / dim.max(1);
+        let (input, weight, bias) = (x.handle.clone(), weight.handle, bias.handle);
+        let out = cube::layer_norm(&x.client, input, weight, bias, rows, dim, eps, None);
+        done(&x, out)
+    }
+
     fn layer_rope(
         x: FloatTensor<Self>,
         cos: FloatTensor<Self>,

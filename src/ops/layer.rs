@@ -26,6 +26,17 @@ pub enum GluActivation {
     GeluTanh,
 }
 
+/// Forms of the GELU activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeluKind {
+    /// `x / 2 * (1 + erf(x / sqrt(2)))`, the definition.
+    Erf,
+    /// Its tanh approximation.
+    Tanh,
+    /// `x * sigmoid(1.702 x)`.
+    Quick,
+}
+
 /// Parameters of [`LayerOps::layer_attention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionParams {
@@ -58,6 +69,23 @@ pub trait LayerOps: Backend {
         eps: f32,
     ) -> FloatTensor<Self> {
         reference::rms_norm::<Self>(x, weight, eps)
+    }
+
+    /// Layer norm over the last dimension: `(x - mean) * rsqrt(var + eps) * weight + bias`, weight and bias `[dim]`.
+    #[fusion(dtype = x, shape = x)]
+    fn layer_layer_norm(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        eps: f32,
+    ) -> FloatTensor<Self> {
+        reference::layer_norm::<Self>(x, weight, bias, eps)
+    }
+
+    /// GELU, element by element.
+    #[fusion(dtype = x, shape = x)]
+    fn layer_gelu(x: FloatTensor<Self>, kind: GeluKind) -> FloatTensor<Self> {
+        reference::gelu::<Self>(x, kind)
     }
 
     /// Rotary position embedding of `x` `[batch, seq, heads, head_dim]` with tables `cos`, `sin`

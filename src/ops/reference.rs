@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Scalar, TensorMetadata};
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 
-use super::layer::{AttentionParams, GluActivation, RopeStyle};
+use super::layer::{AttentionParams, GeluKind, GluActivation, RopeStyle};
 
 /// A score low enough that its weight is zero in every float dtype, yet finite, so that no NaN can come of it.
 const HIDDEN: f32 = -1.0e30;
@@ -24,6 +24,54 @@ pub fn rms_norm<B: Backend>(x: FloatTensor<B>, weight: FloatTensor<B>, eps: f32)
     weight_shape[rank - 1] = shape[rank - 1];
     let weight = B::float_reshape(weight, Shape::from(weight_shape));
     B::float_mul(B::float_mul(x, norm), weight)
+}
+
+/// See [`LayerOps::layer_layer_norm`](super::LayerOps::layer_layer_norm).
+pub fn layer_norm<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    bias: FloatTensor<B>,
+    eps: f32,
+) -> FloatTensor<B> {
+    let shape = x.shape();
+    let rank = shape.num_dims();
+    let mut row = vec![1; rank];
+    row[rank - 1] = shape[rank - 1];
+    let row = |tensor| B::float_reshape(tensor, Shape::from(row.clone()));
+    let mean = B::float_mean_dim(x.clone(), rank - 1);
+    let centered = B::float_sub(x, mean);
+    let variance = B::float_mean_dim(B::float_mul(centered.clone(), centered.clone()), rank - 1);
+    let norm = B::float_recip(B::float_sqrt(B::float_add_scalar(variance, scalar(eps))));
+    let scaled = B::float_mul(B::float_mul(centered, norm), row(weight));
+    B::float_add(scaled, row(bias))
+}
+
+/// See [`LayerOps::layer_gelu`](super::LayerOps::layer_gelu).
+pub fn gelu<B: Backend>(x: FloatTensor<B>, kind: GeluKind) -> FloatTensor<B> {
+    match kind {
+        GeluKind::Erf => {
+            let inner = B::float_mul_scalar(x.clone(), scalar(core::f32::consts::FRAC_1_SQRT_2));
+            let one_plus = B::float_add_scalar(B::float_erf(inner), scalar(1.0));
+            B::float_mul_scalar(B::float_mul(x, one_plus), scalar(0.5))
+        }
+        GeluKind::Tanh => gelu_tanh::<B>(x),
+        GeluKind::Quick => {
+            let gate = B::sigmoid(B::float_mul_scalar(x.clone(), scalar(1.702)));
+            B::float_mul(x, gate)
+        }
+    }
+}
+
+/// `0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`
+fn gelu_tanh<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let square = B::float_mul(x.clone(), x.clone());
+    let poly = B::float_add_scalar(B::float_mul_scalar(square, scalar(0.044715)), scalar(1.0));
+    let inner = B::float_mul_scalar(
+        B::float_mul(x.clone(), poly),
+        scalar((2.0 / core::f32::consts::PI).sqrt()),
+    );
+    let one_plus = B::float_add_scalar(B::float_tanh(inner), scalar(1.0));
+    B::float_mul_scalar(B::float_mul(x, one_plus), scalar(0.5))
 }
 
 /// See [`LayerOps::layer_rope`](super::LayerOps::layer_rope).
@@ -106,18 +154,7 @@ pub fn glu<B: Backend>(
 ) -> FloatTensor<B> {
     let active = match activation {
         GluActivation::Silu => B::float_mul(gate.clone(), B::sigmoid(gate)),
-        GluActivation::GeluTanh => {
-            // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-            let square = B::float_mul(gate.clone(), gate.clone());
-            let poly =
-                B::float_add_scalar(B::float_mul_scalar(square, scalar(0.044715)), scalar(1.0));
-            let inner = B::float_mul_scalar(
-                B::float_mul(gate.clone(), poly),
-                scalar((2.0 / core::f32::consts::PI).sqrt()),
-            );
-            let one_plus = B::float_add_scalar(B::float_tanh(inner), scalar(1.0));
-            B::float_mul_scalar(B::float_mul(gate, one_plus), scalar(0.5))
-        }
+        GluActivation::GeluTanh => gelu_tanh::<B>(gate),
     };
     B::float_mul(active, up)
 }

@@ -8,10 +8,11 @@ use burn_store::{ApplyResult, ModuleSnapshot};
 
 use super::applier::{PackedApplier, PackedSource};
 use super::dense::{dense_blocks, dequantize};
-use super::{GgufStore, GgufStoreError, LoadProfile, LoadProgress, ProgressFn};
+use super::{GgufStore, GgufStoreError, LoadProfile, LoadProgress, NameMap, ProgressFn};
 use crate::gguf::{Gguf, TensorInfo};
+use crate::layout::GgmlLayout;
 use crate::nn::GGML_PARAM;
-use crate::tensor::GgmlTensor;
+use crate::tensor::{GgmlTensor, layout_of};
 
 pub(super) fn load<M: ModuleSnapshot>(
     store: &mut GgufStore,
@@ -20,8 +21,10 @@ pub(super) fn load<M: ModuleSnapshot>(
     let packed = ggml_paths(module);
     let gguf = store.source()?.clone();
     let scales = scales_of(&gguf, |name| packed.contains(&store.names.to_module(name)));
+    let pieces = pieces_of(&gguf, &packed, &store.names);
     let beside: HashSet<String> = scales
         .values()
+        .chain(pieces.values())
         .flatten()
         .map(|info| store.names.to_module(info.name()))
         .collect();
@@ -39,6 +42,7 @@ pub(super) fn load<M: ModuleSnapshot>(
             .map(|info| (store.names.to_module(info.name()), info))
             .collect(),
         scales,
+        pieces,
         profile: store.profile,
         progress: Progress::new(&gguf, &mut store.progress),
     };
@@ -133,12 +137,18 @@ struct GgufSource<'a> {
     files: HashMap<String, &'a TensorInfo>,
     /// By the weight's name, the tensors beside it that scale it or its input.
     scales: HashMap<&'a str, Vec<&'a TensorInfo>>,
+    /// By the stack's path, its matrices where the file has them apart.
+    pieces: HashMap<String, Vec<&'a TensorInfo>>,
     profile: LoadProfile,
     progress: Progress<'a>,
 }
 
 impl PackedSource for GgufSource<'_> {
     fn read(&mut self, path: &str, device: &Device) -> Option<Result<(GgmlTensor, usize), String>> {
+        if let Some(pieces) = self.pieces.get(path) {
+            let stacked = stack(pieces, self.profile, device);
+            return Some(stacked.map(|tensor| (tensor.clone(), tensor.layout().cols())));
+        }
         let info = self.files.get(path).copied()?;
         let result = match self.profile {
             LoadProfile::Packed => GgmlTensor::from_gguf(info, device).map_err(|e| e.to_string()),
@@ -161,6 +171,9 @@ impl PackedSource for GgufSource<'_> {
     }
 
     fn applied(&mut self, path: &str) {
+        for info in self.pieces.get(path).into_iter().flatten() {
+            self.progress.add(info);
+        }
         if let Some(info) = self.files.get(path) {
             self.progress.add(info);
         }
@@ -218,4 +231,56 @@ fn scales_of(gguf: &Gguf, packed: impl Fn(&str) -> bool) -> HashMap<&str, Vec<&T
         }
     }
     scales
+}
+
+/// For each stack of experts that the file has not, its matrices as older converters wrote them, a tensor each:
+/// `X.0.weight`, `X.1.weight` and so on for `X_exps.weight`.
+fn pieces_of<'a>(
+    gguf: &'a Gguf,
+    packed: &HashSet<String>,
+    names: &NameMap,
+) -> HashMap<String, Vec<&'a TensorInfo>> {
+    let pieces = |path: &String| {
+        let name = names.to_file(path);
+        let stem = name.strip_suffix("_exps.weight")?;
+        if gguf.tensor(&name).is_some() {
+            return None;
+        }
+        let pieces: Vec<_> = (0..)
+            .map_while(|i| gguf.tensor(&format!("{stem}.{i}.weight")))
+            .collect();
+        (!pieces.is_empty()).then(|| (path.clone(), pieces))
+    };
+    packed.iter().filter_map(pieces).collect()
+}
+
+/// The matrices as one stack; in the file they lie apart, so their bytes are copied.
+fn stack(
+    pieces: &[&TensorInfo],
+    profile: LoadProfile,
+    device: &Device,
+) -> Result<GgmlTensor, String> {
+    let first = pieces[0];
+    let at = |info: &TensorInfo, e: &dyn std::fmt::Display| {
+        format!("tensor \"{}\": {e} ({})", info.name(), info.file())
+    };
+    let mut all = Vec::new();
+    let mut layout = None;
+    for &info in pieces {
+        if (info.type_id(), info.shape()) != (first.type_id(), first.shape()) {
+            let message = format!("it has another type or shape than \"{}\"", first.name());
+            return Err(at(info, &message));
+        }
+        let ty = info.usable_type().map_err(|e| at(info, &e))?;
+        let (piece, blocks) = match profile {
+            LoadProfile::Packed => (layout_of(ty, info.shape()).map_err(|e| at(info, &e))?, info.bytes()),
+            LoadProfile::Dense(dtype) => dense_blocks(info, ty, dtype).map_err(|e| at(info, &e))?,
+        };
+        layout = Some(piece);
+        all.extend_from_slice(&blocks);
+    }
+    let layout = layout.expect("there is a first piece");
+    GgmlLayout::stack(layout.ggml_type(), pieces.len(), layout.rows(), layout.cols())
+        .and_then(|layout| GgmlTensor::from_bytes(layout, all.into(), device))
+        .map_err(|e| at(first, &e))
 }

@@ -16,6 +16,8 @@ use runner::{Cache, Runner, runners};
 mod tolerance {
     /// A mean of up to 5000 squares in `f32` partial sums, and a square root of 2 or 3 last bits.
     pub const RMS_NORM: f64 = 1e-5;
+    /// Two sums of up to 5000 values, the second of differences from the first's mean.
+    pub const LAYER_NORM: f64 = 2e-5;
     /// Two products and a sum.
     pub const ROPE: f64 = 1e-6;
     /// Vulkan grants an exponential of `x` an error of `3 + 2 |x|` last bits, and `|x|` is up to 20 here.
@@ -60,6 +62,27 @@ fn rms_norm_of_zeros_is_zero() {
     for runner in runners() {
         let got = runner.rms_norm(&[0.0; 128], &[1.0; 64], 2, 1e-6);
         assert!(got.iter().all(|&v| v == 0.0), "{runner:?}: {got:?}");
+    }
+}
+
+#[test]
+fn layer_norm_of_rows() {
+    for runner in runners() {
+        let mut random = Random(8);
+        for dim in [2, 8, 63, 64, 80, 1024, 1026, 5000] {
+            for rows in [1, 2, 17] {
+                let x = random.values(rows * dim, 3.0);
+                let x: Vec<f32> = x.iter().map(|v| v + 1.0).collect();
+                let (weight, bias) = (random.values(dim, 2.0), random.values(dim, 1.0));
+                // A large epsilon, as two values may differ by little and their spread is then rounding.
+                for eps in [1e-2, 0.5] {
+                    let got = runner.layer_norm(&x, &weight, &bias, rows, eps);
+                    let want = oracle::layer_norm(&x, &weight, &bias, eps);
+                    let what = format!("{runner:?} {rows} x {dim}, eps {eps}");
+                    close(&got, &want, tolerance::LAYER_NORM, &what);
+                }
+            }
+        }
     }
 }
 

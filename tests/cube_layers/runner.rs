@@ -112,6 +112,30 @@ impl Runner {
         }
     }
 
+    pub fn layer_norm(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        rows: usize,
+        eps: f32,
+    ) -> Vec<f32> {
+        let dim = weight.len();
+        match self {
+            Runner::Burn(device) => {
+                let x = tensor(x, [rows, dim], device);
+                let (weight, bias) = (tensor(weight, [dim], device), tensor(bias, [dim], device));
+                host(functional::layer_norm(x, weight, bias, eps))
+            }
+            Runner::Kernels(client, reduction, _) => {
+                let [x, weight, bias] = [x, weight, bias].map(|values| upload(client, values));
+                let reduction = Some(*reduction);
+                let out = cube::layer_norm(client, x, weight, bias, rows, dim, eps, reduction);
+                read(client, out.unwrap())
+            }
+        }
+    }
+
     pub fn rope(
         &self,
         x: &[f32],

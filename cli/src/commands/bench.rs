@@ -7,7 +7,7 @@ use burn_gguf_models::{AutoModel, Session, SessionOptions};
 use serde_json::json;
 
 use super::CommandResult;
-use super::load::{load, session_options};
+use super::load::{load_text, session_options};
 use crate::args::BenchArgs;
 
 struct Test {
@@ -54,7 +54,7 @@ pub fn run(args: BenchArgs) -> CommandResult {
         return Err("--n-prompt and --n-gen are both 0: there is nothing to measure".into());
     }
     let needed = args.n_depth.saturating_add(args.n_prompt.max(args.n_gen));
-    let model = load(&args.model)?;
+    let model = load_text(&args.model)?;
     let limit = options.context.unwrap_or(model.model().context_length());
     if needed > limit {
         return Err(

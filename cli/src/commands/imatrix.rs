@@ -6,7 +6,7 @@ use burn_gguf_models::ImatrixOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::CommandResult;
-use super::load::load;
+use super::load::load_text;
 use crate::args::ImatrixArgs;
 
 pub fn run(args: ImatrixArgs) -> CommandResult {
@@ -15,7 +15,7 @@ pub fn run(args: ImatrixArgs) -> CommandResult {
     if std::fs::symlink_metadata(&args.output).is_ok() {
         return Err(format!("{} exists; choose another name", args.output.display()).into());
     }
-    let model = load(&args.model)?;
+    let model = load_text(&args.model)?;
     let tokens = model.tokenizer()?.encode(text, true, args.parse_special)?;
     let options = ImatrixOptions {
         chunk: args.chunk_size as usize,

@@ -6,22 +6,19 @@ use std::time::Duration;
 use burn_gguf::device::{Backend, default_device_name, open_device};
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::layers::CacheDtype;
+use burn_gguf_models::vision::VisionOptions;
+use burn_gguf_models::vision::discover::{LogLevel, LogLine, VisionSource};
 use burn_gguf_models::{AutoModel, LoadOptions, SessionOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::CommandResult;
 use super::devices::quietly;
-use crate::args::{CacheArg, ModelArgs};
+use crate::args::{CacheArg, ModelArgs, VisionArgs};
 use crate::source::resolve;
 
 /// Loads the model on its device; a progress bar shows uploads that take a while.
 pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
-    let name = match &args.device {
-        Some(name) => name.as_str(),
-        None => {
-            default_device_name().ok_or("this build has no device; enable a backend feature")?
-        }
-    };
+    let name = device_name(args.device.as_deref())?;
     let gguf = Gguf::open(resolve(&args.model)?)?;
     let device = quietly(|| open_device(name))?;
     if matches!(args.cache, CacheArg::F16) && matches!(Backend::of(&device)?, Backend::NdArray) {
@@ -29,6 +26,7 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     }
     let mut options = LoadOptions {
         arithmetic: args.arithmetic.into(),
+        vision: vision_options(&args.vision),
         ..LoadOptions::default()
     };
     // On the CPU the file's map is the storage: nothing is copied and there is nothing to wait for.
@@ -43,6 +41,7 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
+    print_log(model.vision_log());
     let unused = &model.report().unused;
     if !unused.is_empty() {
         let _ = writeln!(
@@ -53,6 +52,50 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
         );
     }
     Ok(model)
+}
+
+/// The device asked for, or the best of this build.
+pub fn device_name(asked: Option<&str>) -> CommandResult<&str> {
+    match asked {
+        Some(name) => Ok(name),
+        None => Ok(default_device_name()
+            .ok_or("this build has no device; enable a backend feature")?),
+    }
+}
+
+/// How images are read by these arguments.
+pub fn vision_options(args: &VisionArgs) -> VisionOptions {
+    VisionOptions {
+        source: match (&args.mmproj, args.no_vision) {
+            (_, true) => VisionSource::Off,
+            (Some(file), _) => VisionSource::File(file.clone()),
+            (None, _) => VisionSource::Auto,
+        },
+        dtype: args.mmproj_dtype.into(),
+        style: args.image_style.into(),
+        min_tokens: args.image_min_tokens,
+        max_tokens: args.image_max_tokens,
+        processor: args.processor.clone(),
+    }
+}
+
+/// Says how the mmproj file was found.
+pub fn print_log(log: &[LogLine]) {
+    for line in log {
+        let level = match line.level {
+            LogLevel::Info => "",
+            LogLevel::Warning => "warning: ",
+        };
+        let _ = writeln!(std::io::stderr(), "{level}{}", line.text);
+    }
+}
+
+/// As [`load`], without looking for an mmproj file: for commands that feed text only.
+pub fn load_text(args: &ModelArgs) -> CommandResult<AutoModel> {
+    let mut args = args.clone();
+    args.vision.mmproj = None;
+    args.vision.no_vision = true;
+    load(&args)
 }
 
 /// The session options of these arguments.

@@ -2,9 +2,13 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use burn_gguf_models::chat::{Chat, Message};
-use burn_gguf_models::generation::{GenerateOptions, Generation, SamplingParams, StopReason};
-use burn_gguf_models::{AutoModel, Session};
+use burn_gguf_models::AutoModel;
+use burn_gguf_models::chat::{Chat, Message, Part};
+use burn_gguf_models::generation::{
+    GenerateError, GenerateOptions, Generation, SamplingParams, StopReason,
+};
+use burn_gguf_models::vision::VideoInput;
+use burn_gguf_models::vision::image::ImageInput;
 
 use super::CommandResult;
 use super::load::{load, session_options};
@@ -29,6 +33,12 @@ pub fn run(args: RunArgs) -> CommandResult {
     if args.raw && args.prompt.is_none() {
         return Err("--raw needs a prompt (-p)".into());
     }
+    if args.raw && !(args.image.is_empty() && args.video.is_empty()) {
+        return Err("--raw feeds text only; leave it out to show images".into());
+    }
+    if !(args.video_fps.is_finite() && args.video_fps > 0.0) {
+        return Err(format!("--video-fps {} is not a rate above 0", args.video_fps).into());
+    }
     let model = load(&args.model)?;
     match &args.prompt {
         Some(prompt) => once(&model, &args, prompt, &options),
@@ -43,14 +53,14 @@ fn once(
     prompt: &str,
     options: &GenerateOptions,
 ) -> CommandResult {
-    let tokens = match args.raw {
-        true => model.tokenizer()?.encode_prompt(prompt)?,
+    let prompt = match args.raw {
+        true => model.text_prompt(prompt, &[])?,
         false => {
-            let chat = opening(args).with(Message::user(prompt));
+            let chat = opening(args).with(question(given_media(args)?, prompt));
             model.chat_prompt(&chat).map_err(suggest_raw)?
         }
     };
-    let mut generation = model.generate(&tokens, options.clone())?;
+    let mut generation = model.generate(prompt, options.clone())?;
     let mut out = std::io::stdout().lock();
     stream(&mut generation, &mut out)?;
     writeln!(out)?;
@@ -68,8 +78,34 @@ fn opening(args: &RunArgs) -> Chat {
     }
 }
 
-fn suggest_raw(error: impl std::fmt::Display) -> String {
-    format!("{error}\nhint: --raw feeds the prompt without a chat template")
+fn suggest_raw(error: GenerateError) -> String {
+    match error {
+        GenerateError::Chat(error) => {
+            format!("{error}\nhint: --raw feeds the prompt without a chat template")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The images and videos of the command line.
+fn given_media(args: &RunArgs) -> CommandResult<Vec<Part>> {
+    let images = args.image.iter().map(|image| Ok(Part::image(image.as_str())));
+    let videos = args.video.iter().map(|path| {
+        let video = VideoInput::open(path, args.video_fps)?;
+        Ok(Part::video(video))
+    });
+    images.chain(videos).collect()
+}
+
+/// A message of text, with media before it.
+fn question(mut media: Vec<Part>, text: &str) -> Message {
+    match media.is_empty() {
+        true => Message::user(text),
+        false => {
+            media.push(Part::text(text));
+            Message::user(media)
+        }
+    }
 }
 
 /// Prints the answer as it comes and returns it.
@@ -102,18 +138,19 @@ fn report(generation: &Generation<'_>) {
 
 /// Turns of user and model until the input ends.
 fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> CommandResult {
-    let template = model.chat_template().map_err(suggest_raw)?;
+    // Before the first question: a file without a template cannot chat.
+    model.chat_template().map_err(suggest_raw)?;
     let interactive = std::io::stdin().is_terminal();
+    let say = |text: &str| {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    };
     if interactive {
-        let _ = writeln!(
-            std::io::stderr(),
-            "chat; /clear starts anew, /exit or Ctrl-D ends"
-        );
+        say("chat; /image PATH shows a picture, /clear starts anew, /exit or Ctrl-D ends");
     }
     let mut conversation = opening(args);
     let mut session = model.session(&options.session);
-    // What the session's cache holds.
-    let mut cached: Vec<u32> = Vec::new();
+    // Shown, but not asked about yet.
+    let mut media = given_media(args)?;
     let mut input = std::io::stdin().lock();
     loop {
         if interactive {
@@ -123,57 +160,74 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        match String::from_utf8_lossy(&line).trim() {
+        let line = String::from_utf8_lossy(&line);
+        let text = match line.trim() {
             "" => continue,
             "/exit" | "/quit" => return Ok(()),
             "/clear" => {
                 conversation = opening(args);
+                media.clear();
                 continue;
             }
-            text => conversation = conversation.with(Message::user(text)),
-        }
-        let prompt = template.render(&conversation)?;
-        let tokens = model.tokenizer()?.encode_prompt(prompt)?;
-        let context = session.cache().max_len();
-        if tokens.len() >= context {
-            conversation.messages.pop();
-            let _ = writeln!(
-                std::io::stderr(),
-                "the conversation would take {} of {context} tokens; say less, /clear, or start with a larger --ctx",
-                tokens.len()
-            );
+            "/image" => {
+                say("/image needs a path");
+                continue;
+            }
+            text => text,
+        };
+        if let Some(path) = text.strip_prefix("/image ") {
+            match look(model, path.trim()) {
+                Ok((part, what)) => {
+                    say(&what);
+                    media.push(part);
+                }
+                Err(error) => say(&error.to_string()),
+            }
             continue;
         }
-        let (known, fresh) = reuse(&mut session, &cached, &tokens);
-        let mut generation =
-            Generation::resume(session, model.tokenizer()?, known, fresh, options)?;
+        let asked = conversation
+            .clone()
+            .with(question(media.clone(), text));
+        let prompt = match model.chat_prompt(&asked) {
+            Ok(prompt) => prompt,
+            Err(error) => {
+                say(&error.to_string());
+                continue;
+            }
+        };
+        let context = session.cache().max_len();
+        if prompt.len() >= context {
+            say(&format!(
+                "the conversation would take {} of {context} tokens; say less, /clear, or start with a larger --ctx",
+                prompt.len()
+            ));
+            continue;
+        }
+        media.clear();
+        let mut generation = Generation::start(session, model.tokenizer()?, &prompt, options)?;
         let mut out = std::io::stdout().lock();
         let answer = stream(&mut generation, &mut out)?;
         writeln!(out)?;
         if !args.quiet {
             report(&generation);
         }
-        conversation = conversation.with(Message::assistant(answer));
-        cached = tokens;
-        cached.extend_from_slice(generation.tokens());
+        conversation = asked.with(Message::assistant(answer));
         session = generation.into_session();
-        // The last token was chosen but not read.
-        cached.truncate(session.cache().len());
     }
 }
 
-/// Cuts the cache to what it shares with `tokens`; returns that part and the rest, which has at least one token.
-fn reuse<'t>(
-    session: &mut Session<'_>,
-    cached: &[u32],
-    tokens: &'t [u32],
-) -> (&'t [u32], &'t [u32]) {
-    let shared = cached
-        .iter()
-        .zip(tokens)
-        .take_while(|(a, b)| a == b)
-        .count();
-    let shared = shared.min(tokens.len().saturating_sub(1));
-    session.cache_mut().truncate(shared);
-    tokens.split_at(shared)
+/// Reads a picture once, so that a mistake shows at once, and says what the model will see.
+fn look(model: &AutoModel, path: &str) -> CommandResult<(Part, String)> {
+    let vision = model.vision()?;
+    let processor = vision.processor();
+    let image = ImageInput::parse(path).decode(&processor.decode_options())?;
+    let processed = processor.process(&image)?;
+    let (width, height) = processed.placement().canvas;
+    let what = format!(
+        "{path}: {} x {}, seen at {width} x {height} as {} tokens; ask about it",
+        image.width(),
+        image.height(),
+        processed.token_count()
+    );
+    Ok((Part::image(path), what))
 }

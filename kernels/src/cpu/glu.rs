@@ -29,7 +29,7 @@ pub fn geglu_tanh(gate: &[f32], up: &[f32], out: &mut [f32]) -> Result<(), Shape
     glu::<GeluTanh>(Isa::current(), gate, up, out)
 }
 
-trait Activation {
+pub(super) trait Activation {
     fn apply<V: Vector>(x: V) -> V;
 }
 
@@ -42,7 +42,7 @@ impl Activation for Silu {
     }
 }
 
-struct GeluTanh;
+pub(super) struct GeluTanh;
 
 impl Activation for GeluTanh {
     #[inline(always)]

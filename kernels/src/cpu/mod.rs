@@ -11,7 +11,7 @@
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
 //! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`], [`rms_norm`],
-//! [`RopeTable`], [`swiglu`] and [`geglu_tanh`]. These are generic over `vector::Vector`, the registers of a level, and
+//! [`layer_norm`], [`RopeTable`], [`swiglu`], [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
 //! share themselves among threads through `split.rs`.
 
 mod attention;
@@ -23,12 +23,14 @@ mod exp;
 mod experts;
 mod float;
 mod gather;
+mod gelu;
 mod gemm;
 mod gemv;
 mod glu;
 mod input;
 mod isa;
 mod kv_cache;
+mod layer_norm;
 mod level;
 mod linear;
 mod parallel;
@@ -51,9 +53,11 @@ pub use experts::{
     ExpertInput, Experts, linear_experts, linear_experts_many, linear_experts_many_at,
 };
 pub use gather::gather_rows;
+pub use gelu::{gelu_quick, gelu_tanh};
 pub use glu::{geglu_tanh, swiglu};
 pub use isa::Isa;
 pub use kv_cache::{KvView, KvViewMut, append_kv};
+pub use layer_norm::layer_norm;
 pub use linear::{Arithmetic, Matrix, linear, linear_many, linear_many_at};
 pub use rms_norm::{add_rms_norm, rms_norm};
 pub use rope::{RopePairing, RopeTable};

@@ -22,6 +22,7 @@ use super::{
     gemv::{GemvConfig, Reduction, gemv_kernel},
     gemv_q8::{self, gemv_q8_kernel, quantize_kernel},
     glu::{self, glu_kernel},
+    layer_norm::layer_norm_kernel,
     part::is_plain,
     rms_norm::{RmsNormConfig, rms_norm_kernel},
     rope::{self, rope_kernel},
@@ -80,6 +81,7 @@ pub fn inventory(
     list.sort_slots();
     list.quantize_x();
     list.rms_norm();
+    list.layer_norm();
     list.rope();
     list.glu();
     list.attention();
@@ -357,6 +359,30 @@ impl List<'_> {
                     config,
                 );
                 self.push(format!("rms_norm/{dim}/{reduction:?}"), kernel);
+            }
+        }
+    }
+
+    fn layer_norm(&mut self) {
+        for reduction in REDUCTIONS {
+            for (dim, vector) in [(64, 4), (63, 1), (4096, 4)] {
+                let config = RmsNormConfig::new(self.properties, dim, reduction);
+                let kernel = layer_norm_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    config.cube_dim(),
+                    vector,
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    1,
+                    1,
+                    0.0,
+                    config,
+                );
+                self.push(format!("layer_norm/{dim}/{reduction:?}"), kernel);
             }
         }
     }

@@ -10,7 +10,7 @@
 //! | embedding lookup | [`gather_rows`] |
 //! | `y = x . W^T` | [`linear`]: a matrix-vector kernel for up to 8 rows of `x`, a tiled one beyond |
 //! | the same for the experts each token chose | [`linear_experts`] |
-//! | norm, rotary embedding, gated unit | [`rms_norm`], [`rope`], [`glu`] |
+//! | norms, rotary embedding, gated unit | [`rms_norm`], [`layer_norm`], [`rope`], [`glu`] |
 //! | attention over a cache | [`attention`] |
 //!
 //! The decoding of each type lives beside its scalar code in `blocks/<type>.rs` and hands out 16 values at a time
@@ -29,6 +29,7 @@ mod gemv;
 mod gemv_q8;
 mod glu;
 mod inventory;
+mod layer_norm;
 mod linear;
 mod matrix;
 pub(crate) mod part;
@@ -45,6 +46,7 @@ pub use gather_rows::gather_rows;
 pub use gemv::Reduction;
 pub use glu::{GluKind, glu};
 pub use inventory::{KernelEntry, inventory};
+pub use layer_norm::layer_norm;
 pub use linear::{LinearKernel, LinearOptions, linear, linear_with};
 pub use matrix::{CubeMatrix, Piece, binding_limit};
 pub use part::DEVICE_TYPES;

@@ -76,6 +76,16 @@ impl RmsNormConfig {
         }
     }
 
+    /// Units that share a row.
+    pub(super) fn units(&self) -> usize {
+        self.units
+    }
+
+    /// Rows of one cube.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
     pub(super) fn cube_dim(&self) -> CubeDim {
         CubeDim::new_2d(self.units as u32, self.slots as u32)
     }
@@ -110,12 +120,34 @@ pub(super) fn rms_norm_kernel<N: Size>(
     for lane in 0..width {
         sum += squares.extract(lane);
     }
+    let sum = row_sum(sum, unit, slot, config);
+    let norm = 1.0f32 / f32::sqrt(sum / f32::cast_from(lines * width) + eps);
+    if row < rows {
+        let norm = Vector::<f32, N>::new(norm);
+        let mut i = unit;
+        while i < lines {
+            out[start + i] = x[start + i] * norm * weight[i];
+            i += units;
+        }
+    }
+}
+
+/// The sum of what the units of a row have, for each of them.
+#[cube]
+pub(super) fn row_sum(
+    own: f32,
+    unit: usize,
+    slot: usize,
+    #[comptime] config: RmsNormConfig,
+) -> f32 {
+    let mut sum = own;
     if comptime!(config.reduction == Reduction::Plane) {
-        sum = plane_sum(sum);
+        sum = plane_sum(own);
     } else if comptime!(config.reduction == Reduction::Shared) {
+        let units = comptime!(config.units);
         let mut sums = Shared::<[f32]>::new_slice(comptime!(config.units * config.slots));
         let first = slot * units;
-        sums[first + unit] = sum;
+        sums[first + unit] = own;
         sync_cube();
         #[unroll]
         for level in 0..comptime!(config.units.ilog2() as usize) {
@@ -127,13 +159,5 @@ pub(super) fn rms_norm_kernel<N: Size>(
         }
         sum = sums[first];
     }
-    let norm = 1.0f32 / f32::sqrt(sum / f32::cast_from(lines * width) + eps);
-    if row < rows {
-        let norm = Vector::<f32, N>::new(norm);
-        let mut i = unit;
-        while i < lines {
-            out[start + i] = x[start + i] * norm * weight[i];
-            i += units;
-        }
-    }
+    sum
 }

@@ -75,7 +75,42 @@ pub enum ChatError {
         /// What failed.
         message: String,
     },
-    /// Parts that are not text have to become placeholders before they are flattened.
+    /// An image or video that names no file and has no pixels.
+    #[error("message {message}, part {part}: the {kind} has no pixels, path or URL")]
+    MissingMedia {
+        /// Position of the message.
+        message: usize,
+        /// Position of the part.
+        part: usize,
+        /// The part's `type`.
+        kind: String,
+    },
+    /// The prompt has not one place for each image.
+    #[error(
+        "{template} has {} for image {image} (of {images}); it must have exactly one",
+        places(*found)
+    )]
+    MediaPlaces {
+        /// The template, or what else the text came from.
+        template: String,
+        /// Which image, counted from 1.
+        image: usize,
+        /// How many images there are.
+        images: usize,
+        /// Places found.
+        found: usize,
+    },
+    /// A text has more or fewer markers than there are images.
+    #[error("the prompt has {found} `{marker}` and there are {images} images; it must have one for each")]
+    MarkerCount {
+        /// The marker.
+        marker: &'static str,
+        /// Markers found.
+        found: usize,
+        /// Images given.
+        images: usize,
+    },
+    /// Parts that are not text or media cannot be rendered.
     #[error("message {message} has a part of type `{kind}`, which cannot be written as text")]
     PartNotText {
         /// Position of the message.
@@ -83,4 +118,11 @@ pub enum ChatError {
         /// The part's `type`.
         kind: String,
     },
+}
+
+fn places(found: usize) -> String {
+    match found {
+        0 => "no place".to_owned(),
+        n => format!("{n} places"),
+    }
 }

@@ -6,7 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::ChatError;
+use crate::vision::VideoInput;
+use crate::vision::image::ImageInput;
+
+use super::{ChatError, Media, Part};
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,35 +47,6 @@ pub enum Content {
     Text(String),
     /// Text and media in order.
     Parts(Vec<Part>),
-}
-
-/// One part of a message's content.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum Part {
-    /// Text.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// The place of an image; the pixels travel separately.
-    Image,
-    /// Anything else, as JSON.
-    #[serde(untagged)]
-    Other(Value),
-}
-
-impl Part {
-    fn kind(&self) -> &str {
-        match self {
-            Self::Text { .. } => "text",
-            Self::Image => "image",
-            Self::Other(value) => value
-                .get("type")
-                .and_then(Value::as_str)
-                .unwrap_or("unknown"),
-        }
-    }
 }
 
 /// A call of a tool.
@@ -226,8 +200,8 @@ impl Chat {
 
     /// Adds a message.
     #[must_use]
-    pub fn with(mut self, message: Message) -> Self {
-        self.messages.push(message);
+    pub fn with(mut self, message: impl Into<Message>) -> Self {
+        self.messages.push(message.into());
         self
     }
 
@@ -245,30 +219,96 @@ impl Chat {
         self
     }
 
-    /// Writes lists of parts as one string, for templates that take `content` for text: the parts
-    /// follow each other and `image` stands where an image was.
+    /// Begins a message of the user's that may have images: `Chat::user().image(path).text("What is this?")`.
+    pub fn user() -> UserMessage {
+        UserMessage::default()
+    }
+
+    /// The images and videos in order, and the conversation with `marker(i)` as text in the place of the `i`-th: lists of
+    /// parts become plain strings, which every template can print.
     ///
     /// # Errors
-    /// [`ChatError::PartNotText`] for an image without a placeholder and for other parts.
-    pub fn flatten_parts(&mut self, image: Option<&str>) -> Result<(), ChatError> {
-        for (index, message) in self.messages.iter_mut().enumerate() {
+    /// [`ChatError::MissingMedia`] for an image without pixels or path, [`ChatError::PartNotText`] for parts that are
+    /// neither text nor media.
+    pub fn with_markers(
+        &self,
+        marker: impl Fn(usize) -> String,
+    ) -> Result<(Self, Vec<Media>), ChatError> {
+        let mut chat = self.clone();
+        let mut media = Vec::new();
+        for (index, message) in chat.messages.iter_mut().enumerate() {
             let Content::Parts(parts) = &message.content else {
                 continue;
             };
-            let text = parts
-                .iter()
-                .map(|part| match (part, image) {
-                    (Part::Text { text }, _) => Ok(text.as_str()),
-                    (Part::Image, Some(image)) => Ok(image),
-                    _ => Err(ChatError::PartNotText {
-                        message: index,
-                        kind: part.kind().to_owned(),
-                    }),
-                })
-                .collect::<Result<String, _>>()?;
+            let mut text = String::new();
+            for (i, part) in parts.iter().enumerate() {
+                match (part, part.media()) {
+                    (Part::Text { text: piece }, _) => text.push_str(piece),
+                    (_, Some(Some(found))) => {
+                        text.push_str(&marker(media.len()));
+                        media.push(found);
+                    }
+                    (_, Some(None)) => {
+                        return Err(ChatError::MissingMedia {
+                            message: index,
+                            part: i,
+                            kind: part.kind().to_owned(),
+                        });
+                    }
+                    (_, None) => {
+                        return Err(ChatError::PartNotText {
+                            message: index,
+                            kind: part.kind().to_owned(),
+                        });
+                    }
+                }
+            }
             message.content = Content::Text(text);
         }
-        Ok(())
+        Ok((chat, media))
+    }
+
+    /// Whether a message has an image or a video.
+    pub fn has_media(&self) -> bool {
+        self.messages.iter().any(|message| match &message.content {
+            Content::Parts(parts) => parts.iter().any(|part| part.media().is_some()),
+            _ => false,
+        })
+    }
+}
+
+/// A message of the user's in the making; see [`Chat::user`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct UserMessage {
+    parts: Vec<Part>,
+}
+
+impl UserMessage {
+    /// Adds an image: a path, bytes, a data URL or a picture in memory.
+    #[must_use]
+    pub fn image(mut self, image: impl Into<ImageInput>) -> Self {
+        self.parts.push(Part::image(image));
+        self
+    }
+
+    /// Adds a video.
+    #[must_use]
+    pub fn video(mut self, video: VideoInput) -> Self {
+        self.parts.push(Part::video(video));
+        self
+    }
+
+    /// Adds text.
+    #[must_use]
+    pub fn text(mut self, text: impl Into<String>) -> Self {
+        self.parts.push(Part::text(text));
+        self
+    }
+}
+
+impl From<UserMessage> for Message {
+    fn from(message: UserMessage) -> Self {
+        Self::user(message.parts)
     }
 }
 
@@ -309,25 +349,31 @@ mod tests {
     }
 
     #[test]
-    fn parts_become_text() {
-        let parts = |parts| Chat::new().with(Message::user(parts));
-        let text = |text: &str| Part::Text {
-            text: text.to_owned(),
+    fn media_become_markers() {
+        let chat = Chat::new()
+            .with(Message::system("Look."))
+            .with(Chat::user().image("a.png").text(" and ").image("b.png"));
+        assert!(chat.has_media());
+        let (text, media) = chat.with_markers(|i| format!("<{i}>")).unwrap();
+        assert_eq!(text.messages[0].content, "Look.".into());
+        assert_eq!(text.messages[1].content, "<0> and <1>".into());
+        let image = |path: &str| Media::Image(ImageInput::parse(path));
+        assert_eq!(media, [image("a.png"), image("b.png")]);
+    }
+
+    #[test]
+    fn what_is_no_text_and_no_media_is_refused() {
+        let marked = |parts: Vec<Part>| {
+            let chat = Chat::new().with(Message::user(parts));
+            chat.with_markers(|_| String::new()).unwrap_err()
         };
-        let mut chat = parts(vec![text("a "), Part::Image, text(" b")]);
-        let error = chat.flatten_parts(None).unwrap_err();
+        let error = marked(vec![Part::Other(json!({"type": "audio"}))]);
+        assert!(error.to_string().contains("`audio`"), "{error}");
+        let bare = Part::Image { input: None };
+        let error = marked(vec![Part::text("a"), bare]);
         assert!(
-            matches!(&error, ChatError::PartNotText { message: 0, kind } if kind == "image"),
+            matches!(&error, ChatError::MissingMedia { message: 0, part: 1, kind } if kind == "image"),
             "{error}"
         );
-        chat.flatten_parts(Some("<image>")).unwrap();
-        assert_eq!(
-            chat.messages[0].content,
-            Content::Text("a <image> b".to_owned())
-        );
-        let error = parts(vec![Part::Other(json!({"type": "audio"}))])
-            .flatten_parts(Some(""))
-            .unwrap_err();
-        assert!(error.to_string().contains("`audio`"), "{error}");
     }
 }

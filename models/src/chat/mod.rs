@@ -8,9 +8,11 @@
 mod clock;
 mod error;
 mod message;
+mod part;
 mod python;
 mod template;
 
 pub use error::{ChatError, Location};
-pub use message::{Chat, Content, FunctionCall, Message, Part, ToolCall};
+pub use message::{Chat, Content, FunctionCall, Message, ToolCall, UserMessage};
+pub use part::{Media, Part};
 pub use template::ChatTemplate;

@@ -4,7 +4,7 @@ use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata};
 use burn_gguf::ops::{GluActivation, RopeStyle};
 
 use crate::error::ModelError;
-use crate::layers::{RopeConfig, Yarn};
+use crate::layers::{MoeConfig, RopeConfig, Yarn};
 
 /// Shape and options of a [`DenseDecoder`](super::DenseDecoder).
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct DecoderConfig {
     pub attention_scale: f32,
     /// Factor on token embeddings.
     pub embedding_scale: Option<f32>,
+    /// Experts in place of each layer's MLP.
+    pub moe: Option<MoeConfig>,
     /// The MLP's activation.
     pub activation: GluActivation,
     /// Whether each layer's query, key and value projections have biases.
@@ -47,6 +49,8 @@ pub struct DecoderConfig {
     pub post_norms: bool,
     /// Logits become `cap * tanh(logits / cap)`.
     pub logit_softcap: Option<f32>,
+    /// Layers behind which images add to the residual stream (DeepStack), from the first on.
+    pub deepstack: usize,
     /// Whether the head shares the embedding's blocks (no `output.weight` in the file).
     pub tied_output: bool,
 }
@@ -106,7 +110,11 @@ impl DecoderConfig {
                 "this architecture needs it equal to attention.key_length",
             ));
         }
-        let intermediate = per_layer("feed_forward_length")?;
+        // Models of experts alone may leave it out.
+        let intermediate = match keys.has("feed_forward_length") || !keys.has("expert_count") {
+            true => per_layer("feed_forward_length")?,
+            false => vec![1; layers],
+        };
         // The module is laid out before its tensors are looked at: refuse what no tensor of the file can fill.
         let widest = gguf.tensors().map(|t| t.n_elements()).max().unwrap_or(0);
         let fits = |width: Option<usize>| width.is_some_and(|w| w > 0 && w as u64 <= widest);
@@ -139,11 +147,13 @@ impl DecoderConfig {
             windows: vec![None; layers],
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embedding_scale: None,
+            moe: None,
             activation: GluActivation::Silu,
             qkv_bias: gguf.tensors().any(|t| is_qkv_bias(t.name())),
             qk_norm: false,
             post_norms: false,
             logit_softcap: None,
+            deepstack: 0,
             tied_output: gguf.tensor("output.weight").is_none(),
         })
     }
@@ -232,6 +242,27 @@ impl<'a> MetadataReader<'a> {
             key: self.full(key),
             value: value.to_string(),
             reason: reason.to_string(),
+        }
+    }
+
+    /// How the pairs of a head divide among time, row and column (`rope.dimension_sections`).
+    ///
+    /// # Errors
+    /// If the key is absent or no list of three or four numbers, or the sections have more pairs than a head.
+    pub fn rope_sections(&self, n_rot: usize) -> Result<[usize; 3], ModelError> {
+        let key = "rope.dimension_sections";
+        let sections: Vec<i64> = self.get(key)?;
+        let reason = "expected three or four numbers of at least 0 that add up to at most half the rotated width";
+        let bad = || self.invalid(key, format!("{sections:?}"), reason);
+        let sizes: Vec<usize> = sections
+            .iter()
+            .map(|&n| usize::try_from(n).ok().filter(|&n| n <= n_rot))
+            .collect::<Option<_>>()
+            .ok_or_else(bad)?;
+        let sum: usize = sizes.iter().sum();
+        match sizes[..] {
+            [t, h, w] | [t, h, w, 0] if sum > 0 && sum <= n_rot / 2 => Ok([t, h, w]),
+            _ => Err(bad()),
         }
     }
 

@@ -7,9 +7,9 @@ use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
 
 use super::DecoderConfig;
 use crate::layers::{
-    AttentionConfig, DecoderLayer, DecoderLayerConfig, KvCache, RmsNorm, Rope, RopeTable,
+    AttentionConfig, DecoderLayer, DecoderLayerConfig, KvCache, MoeConfig, RmsNorm, Rope, RopeTable,
 };
-use crate::model::{LogitsOf, TextModel};
+use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 
 /// Token embedding, layers, a final norm and the output head.
 #[derive(Module, Debug)]
@@ -49,6 +49,7 @@ impl DenseDecoder {
             let layer = DecoderLayerConfig {
                 attention,
                 intermediate: config.intermediate[i],
+                moe: config.moe.clone().map(|moe| MoeConfig { arithmetic, ..moe }),
                 activation: config.activation,
                 post_norms: config.post_norms,
                 eps: config.eps,
@@ -112,19 +113,44 @@ impl TextModel for DenseDecoder {
         self.output_norm.weight.lazy_device()
     }
 
-    fn forward(&self, tokens: Tensor<2, Int>, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3> {
-        let [batch, seq] = tokens.dims();
-        let position = cache.len();
-        let limits = cache.limits();
-        let device = tokens.device();
-        let mut x = self.embedding.forward(tokens);
-        if let Some(scale) = self.config.embedding_scale {
-            x = x * scale;
+    fn hidden_size(&self) -> usize {
+        self.config.hidden
+    }
+
+    fn image_width(&self) -> usize {
+        self.config.hidden * (1 + self.config.deepstack)
+    }
+
+    fn image_positions(&self) -> ImagePositions {
+        match self.config.rope.sections {
+            Some(_) => ImagePositions::Grid,
+            None => ImagePositions::Sequential,
         }
+    }
+
+    fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
+        let x = self.embedding.forward(tokens);
+        match self.config.embedding_scale {
+            Some(scale) => x * scale,
+            None => x,
+        }
+    }
+
+    fn forward_input(&self, input: ModelInput, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3> {
+        let ModelInput {
+            embeddings: mut x,
+            deepstack,
+            positions,
+        } = input;
+        let [batch, seq, hidden] = x.dims();
+        let start = cache.len();
+        let limits = cache.limits();
+        let device = x.device();
         let [full, sliding]: [RopeTable; 2] = self
             .ropes
             .each_ref()
-            .map(|rope| rope.table(position, seq, &device));
+            .map(|rope| rope.table(&positions, &device));
+        let mut deepstack = deepstack.into_iter();
         for ((layer, layer_cache), window) in self
             .layers
             .iter()
@@ -132,13 +158,16 @@ impl TextModel for DenseDecoder {
             .zip(&self.config.windows)
         {
             let rope = if window.is_some() { &sliding } else { &full };
-            x = layer.forward(x, rope, layer_cache, position, limits);
+            x = layer.forward(x, rope, layer_cache, start, limits);
+            if let Some(image) = deepstack.next() {
+                x = x + image;
+            }
         }
-        cache.advance(seq);
+        cache.advance(&positions);
         let x = match logits {
             LogitsOf::All => x,
             // The head is the largest product of a small model: only the wanted row goes through it.
-            LogitsOf::Last => x.slice([0..batch, seq - 1..seq, 0..self.config.hidden]),
+            LogitsOf::Last => x.slice([0..batch, seq - 1..seq, 0..hidden]),
         };
         self.head(self.output_norm.forward(x))
     }

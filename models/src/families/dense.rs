@@ -5,11 +5,11 @@ use burn_gguf::gguf::Gguf;
 
 use crate::decoder::{DecoderConfig, DenseDecoder};
 use crate::error::ModelError;
-use crate::load::{LoadOptions, LoadReport, load_module};
+use crate::load::{self, LoadOptions, LoadReport};
 use crate::model::TextModel;
 
 /// GGUF tensor names of the parts all dense decoders share, and the module paths they fill.
-const SHARED_BINDINGS: &[(&str, &str)] = &[
+pub const SHARED_BINDINGS: &[(&str, &str)] = &[
     ("token_embd.weight", "embedding.weight"),
     ("output_norm.weight", "output_norm.weight"),
     ("output.weight", "output.weight"),
@@ -28,6 +28,18 @@ const SHARED_BINDINGS: &[(&str, &str)] = &[
 ];
 
 /// Builds the module of `config` on `device` and fills it from the file, by the shared bindings and the family's own.
+pub(super) fn load_module(
+    gguf: &Gguf,
+    config: &DecoderConfig,
+    bindings: &[(&str, &str)],
+    device: &Device,
+    options: LoadOptions,
+) -> Result<(DenseDecoder, LoadReport), ModelError> {
+    let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
+    load::load_module(gguf, model, &[SHARED_BINDINGS, bindings], options)
+}
+
+/// As [`load_module`], for any text model.
 pub(super) fn load(
     gguf: &Gguf,
     config: &DecoderConfig,
@@ -35,7 +47,6 @@ pub(super) fn load(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
-    let (model, report) = load_module(gguf, model, &[SHARED_BINDINGS, bindings], options)?;
+    let (model, report) = load_module(gguf, config, bindings, device, options)?;
     Ok((Box::new(model), report))
 }

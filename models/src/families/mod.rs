@@ -1,8 +1,9 @@
 //! The model families: configuration, binding table and loader of each architecture.
 
-mod dense;
+pub mod dense;
 pub mod gemma3;
 pub mod qwen;
+pub mod qwen3vl;
 mod registry;
 
 pub use registry::{Family, families, family};

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use super::{gemma3, qwen};
+use super::{gemma3, qwen, qwen3vl};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
@@ -33,6 +33,41 @@ const FAMILIES: &[Family] = &[
         models: "Qwen3 (dense)",
         parts: &["per-head QK norm", "explicit head width"],
         load: qwen::load_qwen3,
+    },
+    Family {
+        architecture: "qwen3moe",
+        models: "Qwen3 (experts)",
+        parts: &[
+            "per-head QK norm",
+            "explicit head width",
+            "softmax top-k experts",
+        ],
+        load: qwen::load_qwen3moe,
+    },
+    Family {
+        architecture: "qwen3vl",
+        models: "Qwen3-VL (dense)",
+        parts: &[
+            "per-head QK norm",
+            "explicit head width",
+            "interleaved M-RoPE",
+            "DeepStack",
+            "images",
+        ],
+        load: qwen3vl::load,
+    },
+    Family {
+        architecture: "qwen3vlmoe",
+        models: "Qwen3-VL (experts)",
+        parts: &[
+            "per-head QK norm",
+            "explicit head width",
+            "softmax top-k experts",
+            "interleaved M-RoPE",
+            "DeepStack",
+            "images",
+        ],
+        load: qwen3vl::load_moe,
     },
     Family {
         architecture: "gemma3",

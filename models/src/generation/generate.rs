@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::{GenerationStats, Sampler, SamplingError, SamplingParams, StopChecker, StopReason};
 use crate::error::ModelError;
+use crate::prompt::Prompt;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{DecodeStream, Tokenizer, TokenizerError};
 
@@ -35,6 +36,9 @@ pub enum GenerateError {
     /// The chat template.
     #[error(transparent)]
     Chat(#[from] crate::chat::ChatError),
+    /// An image, or the model's way of reading images.
+    #[error(transparent)]
+    Vision(#[from] crate::vision::VisionError),
 }
 
 /// One generated token.
@@ -62,35 +66,21 @@ pub struct Generation<'m> {
 }
 
 impl<'m> Generation<'m> {
-    /// Reads `prompt` in `session` and prepares to go on from there.
+    /// Reads `prompt`, the whole conversation so far, in `session` and prepares to go on from there. What the session has
+    /// read of it already is not read again.
     ///
     /// # Errors
     /// Bad sampling parameters, an empty prompt, or one that does not fit the context.
     pub fn start(
-        session: Session<'m>,
-        tokenizer: &'m Tokenizer,
-        prompt: &[u32],
-        options: &GenerateOptions,
-    ) -> Result<Self, GenerateError> {
-        Self::resume(session, tokenizer, &[], prompt, options)
-    }
-
-    /// As [`start`](Self::start) in a session whose cache holds the tokens `history` already: they are not read
-    /// again, but the repeat penalty knows of them.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn resume(
         mut session: Session<'m>,
         tokenizer: &'m Tokenizer,
-        history: &[u32],
-        prompt: &[u32],
+        prompt: &Prompt,
         options: &GenerateOptions,
     ) -> Result<Self, GenerateError> {
         let special = tokenizer.special();
         let mut sampler =
             Sampler::new(options.sampling.clone())?.with_suppressed(&special.suppressed);
-        for &token in history.iter().chain(prompt) {
+        for token in prompt.tokens() {
             sampler.accept(token);
         }
         let mut stop = StopChecker::for_tokenizer(tokenizer)
@@ -100,8 +90,8 @@ impl<'m> Generation<'m> {
         }
         let mut stats = GenerationStats::default();
         let start = Instant::now();
-        let logits = session.feed(prompt)?;
-        stats.add_prompt(prompt.len(), start.elapsed());
+        let (logits, shared) = session.feed_prompt(prompt)?;
+        stats.add_prompt(prompt.len() - shared, start.elapsed());
         let stopped = (options.max_tokens == Some(0)).then_some(StopReason::MaxTokens);
         Ok(Self {
             session,

@@ -3,6 +3,8 @@
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use burn_gguf::nn::functional;
 
+use super::Positions;
+
 /// Rows a cache starts with; it doubles as it fills.
 const FIRST_CAPACITY: usize = 256;
 
@@ -99,47 +101,53 @@ fn room(
     }
 }
 
-/// The caches of a model's layers, filled up to [`len`](Self::len) positions.
+/// The caches of a model's layers, filled up to [`len`](Self::len) rows.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     layers: Vec<LayerCache>,
-    len: usize,
+    // Of each row, the text position that follows it: an image takes fewer positions than rows.
+    next: Vec<u32>,
     limits: CacheLimits,
 }
 
 impl KvCache {
-    /// An empty cache for `layers` layers and at most `max_len` positions; memory is taken as it fills.
+    /// An empty cache for `layers` layers and at most `max_len` rows; memory is taken as it fills.
     pub fn new(layers: usize, max_len: usize, dtype: CacheDtype) -> Self {
         Self {
             layers: vec![LayerCache::default(); layers],
-            len: 0,
+            next: Vec::new(),
             limits: CacheLimits { max_len, dtype },
         }
     }
 
-    /// Positions filled.
+    /// Rows filled: a row is a token or a piece of an image.
     pub fn len(&self) -> usize {
-        self.len
+        self.next.len()
     }
 
-    /// Whether no position is filled.
+    /// Whether no row is filled.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.next.is_empty()
     }
 
-    /// Most positions.
+    /// The position of a text token that follows; [`len`](Self::len) where there are no images.
+    pub fn next_position(&self) -> usize {
+        self.next.last().map_or(0, |&p| p as usize)
+    }
+
+    /// Most rows.
     pub fn max_len(&self) -> usize {
         self.limits.max_len
     }
 
-    /// Forgets every position after the first `len`; later ones overwrite them.
+    /// Forgets every row after the first `len`; later ones overwrite them.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        self.next.truncate(len);
     }
 
-    /// Forgets all positions, keeping the memory.
+    /// Forgets all rows, keeping the memory.
     pub fn reset(&mut self) {
-        self.len = 0;
+        self.next.clear();
     }
 
     /// Bytes held by all layers.
@@ -157,8 +165,12 @@ impl KvCache {
         self.limits
     }
 
-    /// Counts `seq` positions that every layer has appended.
-    pub fn advance(&mut self, seq: usize) {
-        self.len += seq;
+    /// Counts the rows at these positions, which every layer has appended.
+    pub fn advance(&mut self, positions: &Positions) {
+        let mut next = self.next_position() as u32;
+        for position in positions.thw() {
+            next = position.iter().fold(next, |n, &p| n.max(p + 1));
+            self.next.push(next);
+        }
     }
 }

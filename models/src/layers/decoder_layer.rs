@@ -1,10 +1,12 @@
-//! One transformer layer: attention and a gated MLP around a residual stream.
+//! One transformer layer: attention and a gated MLP, or experts, around a residual stream.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_gguf::ops::GluActivation;
 
-use super::{Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, RmsNorm, RopeTable};
+use super::{
+    Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, Moe, MoeConfig, RmsNorm, RopeTable,
+};
 
 /// Shape and options of a [`DecoderLayer`].
 #[derive(Clone, Debug)]
@@ -13,6 +15,8 @@ pub struct DecoderLayerConfig {
     pub attention: AttentionConfig,
     /// Width of the MLP.
     pub intermediate: usize,
+    /// Experts in place of the MLP.
+    pub moe: Option<MoeConfig>,
     /// The MLP's activation.
     pub activation: GluActivation,
     /// Whether the outputs of attention and MLP are normalized too (Gemma).
@@ -33,7 +37,9 @@ pub struct DecoderLayer {
     /// Norm before the MLP.
     pub mlp_norm: RmsNorm,
     /// The MLP.
-    pub mlp: GatedMlp,
+    pub mlp: Option<GatedMlp>,
+    /// Experts in its place.
+    pub moe: Option<Moe>,
     /// Norm after the MLP, before the residual add.
     pub post_mlp_norm: Option<RmsNorm>,
 }
@@ -49,13 +55,16 @@ impl DecoderLayer {
             attention: Attention::uninitialized(&config.attention, device),
             post_attention_norm: post(),
             mlp_norm: norm(),
-            mlp: GatedMlp::uninitialized(
-                hidden,
-                config.intermediate,
-                config.activation,
-                config.attention.arithmetic,
-                device,
-            ),
+            mlp: config.moe.is_none().then(|| {
+                GatedMlp::uninitialized(
+                    hidden,
+                    config.intermediate,
+                    config.activation,
+                    config.attention.arithmetic,
+                    device,
+                )
+            }),
+            moe: (config.moe.as_ref()).map(|moe| Moe::uninitialized(moe, device)),
             post_mlp_norm: post(),
         }
     }
@@ -76,7 +85,12 @@ impl DecoderLayer {
         let h = self.attention_norm.forward(x.clone());
         let h = self.attention.forward(h, rope, cache, position, limits);
         let x = x + post(&self.post_attention_norm, h);
-        let h = self.mlp.forward(self.mlp_norm.forward(x.clone()));
+        let h = self.mlp_norm.forward(x.clone());
+        let h = match (&self.mlp, &self.moe) {
+            (Some(mlp), _) => mlp.forward(h),
+            (None, Some(moe)) => moe.forward(h),
+            (None, None) => unreachable!("a layer has an MLP or experts"),
+        };
         x + post(&self.post_mlp_norm, h)
     }
 }

@@ -4,12 +4,16 @@ mod attention;
 mod cache;
 mod decoder_layer;
 mod mlp;
+mod moe;
 mod norm;
+mod positions;
 mod rope;
 
 pub use attention::{Attention, AttentionConfig};
 pub use cache::{CacheDtype, CacheLimits, KvCache, LayerCache};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
 pub use mlp::GatedMlp;
-pub use norm::RmsNorm;
+pub use moe::{Gating, Moe, MoeConfig};
+pub use norm::{LayerNorm, RmsNorm};
+pub use positions::Positions;
 pub use rope::{Rope, RopeConfig, RopeTable, Yarn};

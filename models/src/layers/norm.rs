@@ -1,4 +1,4 @@
-//! Root-mean-square norm.
+//! Norms.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -27,5 +27,32 @@ impl RmsNorm {
     /// `[.., dim] -> [.., dim]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         functional::rms_norm(x, self.weight.val(), self.eps)
+    }
+}
+
+/// `(x - mean) * rsqrt(var + eps) * weight + bias` over the last dimension.
+#[derive(Module, Debug)]
+pub struct LayerNorm {
+    /// The scale, `[dim]`.
+    pub weight: Param<Tensor<1>>,
+    /// The shift, `[dim]`.
+    pub bias: Param<Tensor<1>>,
+    #[module(skip)]
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// A norm over `dim` values, scale one, shift zero.
+    pub fn new(dim: usize, eps: f32, device: &Device) -> Self {
+        Self {
+            weight: Param::from_tensor(Tensor::ones([dim], device)),
+            bias: Param::from_tensor(Tensor::zeros([dim], device)),
+            eps,
+        }
+    }
+
+    /// `[.., dim] -> [.., dim]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        functional::layer_norm(x, self.weight.val(), self.bias.val(), self.eps)
     }
 }

@@ -4,6 +4,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use burn_gguf::nn::functional;
 use burn_gguf::ops::RopeStyle;
 
+use super::Positions;
+
 /// YaRN context extension (Peng et al. 2023), as GGUF metadata states it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yarn {
@@ -32,6 +34,9 @@ pub struct RopeConfig {
     pub yarn: Option<Yarn>,
     /// How the values of a head pair up.
     pub style: RopeStyle,
+    /// Interleaved multi-axis rotation (IMROPE): of every three pairs the second turns by the row and the third by the
+    /// column, up to as many as these sections for time, row and column say; the rest turns by the time.
+    pub sections: Option<[usize; 3]>,
 }
 
 impl RopeConfig {
@@ -44,6 +49,16 @@ impl RopeConfig {
             attn_factor: 1.0,
             yarn: None,
             style,
+            sections: None,
+        }
+    }
+
+    /// Which of time, row and column pair `i` turns by.
+    fn axis(&self, pair: usize) -> usize {
+        match (self.sections, pair % 3) {
+            (Some([_, rows, _]), 1) if pair < 3 * rows => 1,
+            (Some([_, _, columns]), 2) if pair < 3 * columns => 2,
+            _ => 0,
         }
     }
 
@@ -84,6 +99,7 @@ impl RopeConfig {
 #[derive(Clone, Debug)]
 pub struct Rope {
     frequencies: Vec<f64>,
+    axes: Vec<usize>,
     magnitude: f64,
     style: RopeStyle,
 }
@@ -93,20 +109,21 @@ impl Rope {
     pub fn new(config: &RopeConfig) -> Self {
         Self {
             frequencies: config.frequencies(),
+            axes: (0..config.n_rot / 2).map(|i| config.axis(i)).collect(),
             magnitude: config.magnitude(),
             style: config.style,
         }
     }
 
-    /// Cosine and sine for `seq` positions from `start` on, shared by all layers of this kind in a forward pass.
-    pub fn table(&self, start: usize, seq: usize, device: &Device) -> RopeTable {
-        let half = self.frequencies.len();
+    /// Cosine and sine for these positions, shared by all layers of this kind in a forward pass.
+    pub fn table(&self, positions: &Positions, device: &Device) -> RopeTable {
+        let (seq, half) = (positions.len(), self.frequencies.len());
         let mut cos = Vec::with_capacity(seq * half);
         let mut sin = Vec::with_capacity(seq * half);
-        for position in start..start + seq {
-            for frequency in &self.frequencies {
+        for position in positions.thw() {
+            for (frequency, &axis) in self.frequencies.iter().zip(&self.axes) {
                 // In f64, so that late positions keep their phase.
-                let (s, c) = (position as f64 * frequency).sin_cos();
+                let (s, c) = (f64::from(position[axis]) * frequency).sin_cos();
                 cos.push((c * self.magnitude) as f32);
                 sin.push((s * self.magnitude) as f32);
             }
@@ -144,6 +161,14 @@ mod tests {
         let f = RopeConfig::new(4, 100.0, RopeStyle::Neox).frequencies();
         assert_eq!(f.len(), 2);
         assert!((f[0] - 1.0).abs() < 1e-12 && (f[1] - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn sections_interleave_rows_and_columns() {
+        let mut config = RopeConfig::new(16, 1e4, RopeStyle::Neox);
+        config.sections = Some([4, 2, 1]);
+        let axes: Vec<_> = (0..8).map(|i| config.axis(i)).collect();
+        assert_eq!(axes, [0, 1, 2, 0, 1, 0, 0, 0]);
     }
 
     #[test]

@@ -119,10 +119,15 @@ impl Npy {
     }
 
     pub fn ids(&self) -> Vec<u32> {
+        let ids = self.ints().into_iter();
+        ids.map(|id| u32::try_from(id).unwrap()).collect()
+    }
+
+    pub fn ints(&self) -> Vec<i64> {
         assert_eq!(self.descr, "<i4");
         self.data
             .chunks_exact(4)
-            .map(|b| u32::try_from(i32::from_le_bytes(b.try_into().unwrap())).unwrap())
+            .map(|b| i32::from_le_bytes(b.try_into().unwrap()).into())
             .collect()
     }
 }

@@ -1,10 +1,10 @@
-//! Qwen2 / Qwen2.5 (`qwen2`) and Qwen3 (`qwen3`) dense text models.
+//! Qwen2 / Qwen2.5 (`qwen2`) and Qwen3 (`qwen3`, `qwen3moe`) text models.
 
 mod bind;
 mod config;
 
 pub use bind::BINDINGS;
-pub use config::{qwen2_config, qwen3_config};
+pub use config::{qwen2_config, qwen3_config, qwen3moe_config, softmax_experts};
 
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
@@ -28,4 +28,12 @@ pub(super) fn load_qwen3(
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
     dense::load(gguf, &qwen3_config(gguf)?, BINDINGS, device, options)
+}
+
+pub(super) fn load_qwen3moe(
+    gguf: &Gguf,
+    device: &Device,
+    options: LoadOptions,
+) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
+    dense::load(gguf, &qwen3moe_config(gguf)?, BINDINGS, device, options)
 }

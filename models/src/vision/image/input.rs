@@ -11,7 +11,7 @@ use image::{DynamicImage, RgbImage};
 use super::{ContentHash, DecodeOptions, Frame, ImageError, alpha, data_url, decode, frames};
 
 /// A picture that is not decoded yet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ImageInput {
     /// A file.
     Path(PathBuf),

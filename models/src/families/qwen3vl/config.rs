@@ -1,0 +1,45 @@
+//! Configuration from metadata.
+
+use burn_gguf::gguf::Gguf;
+
+use crate::decoder::{DecoderConfig, MetadataReader};
+use crate::error::ModelError;
+use crate::families::qwen::softmax_experts;
+
+/// `qwen3vl`: `qwen3` with rotary positions of three axes, and images that add to the first layers.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
+    read(gguf, "qwen3vl")
+}
+
+/// `qwen3vlmoe`: the same with experts in every layer.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn moe_config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
+    let config = read(gguf, "qwen3vlmoe")?;
+    Ok(DecoderConfig {
+        moe: Some(softmax_experts(gguf, &config)?),
+        ..config
+    })
+}
+
+fn read(gguf: &Gguf, architecture: &str) -> Result<DecoderConfig, ModelError> {
+    let keys = MetadataReader::new(gguf.metadata(), architecture);
+    let mut config = DecoderConfig::read(gguf, architecture)?;
+    config.qk_norm = true;
+    let sections = keys.rope_sections(config.rope.n_rot)?;
+    config.rope.sections = Some(sections);
+    config.rope_sliding.sections = Some(sections);
+    config.deepstack = keys.get_or("n_deepstack_layers", 0)?;
+    if config.deepstack > config.layers() {
+        return Err(keys.invalid(
+            "n_deepstack_layers",
+            config.deepstack,
+            "the model has fewer layers than that",
+        ));
+    }
+    Ok(config)
+}

@@ -1,0 +1,39 @@
+//! Vision towers: from a processed picture to rows the text model reads.
+
+pub mod patch_merger;
+pub mod position_table;
+mod qwen3vl;
+pub mod vit;
+
+pub use qwen3vl::{Qwen3VlTower, Qwen3VlTowerConfig};
+
+use burn::tensor::Tensor;
+
+use super::processor::ProcessedImage;
+
+/// A vision tower of any family.
+pub trait VisionTower: Send + Sync {
+    /// Width of a row: the text model's [`image_width`](crate::TextModel::image_width).
+    fn output_width(&self) -> usize;
+
+    /// Number of weights.
+    fn parameters(&self) -> usize;
+
+    /// The rows of a picture, `[tokens, output_width]`; of a video, those of each temporal patch.
+    ///
+    /// # Errors
+    /// What the tower cannot read.
+    fn encode(&self, image: &ProcessedImage) -> Result<Vec<Tensor<2>>, TowerError>;
+}
+
+/// What a tower cannot read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TowerError {
+    /// The converter summed up the weights of a temporal patch's frames.
+    #[error(
+        "the mmproj file has one patch embedding for both frames of a temporal patch (no `v.patch_embd.weight.1`), so it \
+         reads still pictures only; convert the model again to read videos"
+    )]
+    NoTemporalWeights,
+}
