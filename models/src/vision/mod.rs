@@ -1,4 +1,6 @@
-//! Image input: decoding pictures, and turning them into what a vision tower reads.
+//! Image input: decoding pictures, turning them into what a vision tower reads, and finding the tower's file.
 
+pub mod discover;
 pub mod image;
+pub mod mmproj;
 pub mod processor;
