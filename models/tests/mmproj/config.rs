@@ -267,6 +267,24 @@ fn the_image_processor_takes_what_the_file_says() {
         };
         assert_eq!(config.min_pixels, min);
     }
+    // A budget of tokens is one of other pixels where a token has another size.
+    let gemma = Tower::bf16()
+        .key("clip.projector_type", "gemma4v")
+        .key("clip.vision.projector.scale_factor", 2_u32)
+        .tensor("mm.input_projection.weight", &[64, 32]);
+    let config = gemma.read().unwrap();
+    let config = config
+        .processor_config(ProcessorStyle::Transformers)
+        .unwrap();
+    assert_eq!(
+        (
+            config.token_size(),
+            config.min_tokens(),
+            config.max_tokens()
+        ),
+        (32, 1, 280)
+    );
+
     let crossed = Tower::bf16().key("clip.vision.image_max_pixels", 1024_u32);
     let error = crossed
         .read()

@@ -136,6 +136,20 @@ fn keys_and_names_as_ollama_writes_them() {
     assert_eq!(found.how, How::Embedded);
 }
 
+/// Ollama writes what the checkpoint does not say as 0.
+#[test]
+fn bounds_of_zero_are_no_bounds() {
+    let mut writer = ollama_qwen("qwen3vl");
+    writer
+        .set_metadata("qwen3vl.vision.shortest_edge", 0_u32)
+        .set_metadata("qwen3vl.vision.longest_edge", 0_u32);
+    let mmproj = Mmproj::embedded(&open(&writer)).unwrap().unwrap();
+    let config = mmproj
+        .processor_config(ProcessorStyle::Transformers)
+        .unwrap();
+    assert_eq!((config.min_pixels, config.max_pixels), (1 << 16, 1 << 24));
+}
+
 #[test]
 fn mergers_without_their_layers_are_an_error() {
     let mut writer = ollama_qwen("qwen3vl");

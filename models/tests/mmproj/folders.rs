@@ -24,6 +24,16 @@ fn a_file_beside_the_model_is_found() {
     );
 }
 
+/// A model's own file is no candidate, whatever it is called.
+#[test]
+fn a_model_that_is_named_like_a_vision_file() {
+    let folder = Folder::new()
+        .text("a-mmproj-merged.gguf", &qwen(""))
+        .tower("mmproj.gguf", &Tower::bf16());
+    let outcome = folder.find("a-mmproj-merged.gguf");
+    outcome.is(Some("mmproj.gguf"), &[], &[]);
+}
+
 #[test]
 fn nothing_beside_the_model_is_text_only() {
     let folder = Folder::new().text("m.gguf", &qwen(""));

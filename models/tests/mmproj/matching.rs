@@ -340,6 +340,18 @@ fn what_the_metadata_say_about_whose_it_is() {
     }
 }
 
+/// The tower of a model whose version this is, among several models.
+#[test]
+fn a_version_of_the_name_decides_too() {
+    let folder = Folder::new()
+        .text("tuned.gguf", &qwen("Alpha 4B tuned"))
+        .text("beta.gguf", &qwen("Beta 4B"))
+        .tower("mmproj.gguf", &Tower::named(BF16, "Alpha 4B"));
+    let outcome = folder.find("tuned.gguf");
+    outcome.is(Some("mmproj.gguf"), &[], &[]);
+    assert!(outcome.load_line.contains("by its metadata"));
+}
+
 /// A base model's tower goes with what was made from it, where there is no closer one.
 #[test]
 fn the_closest_metadata_win() {
