@@ -1,6 +1,7 @@
 //! Values that are refused.
 
 use burn_gguf::gguf::Value;
+use burn_gguf_models::vision::processor::{ProcessorKind, ProcessorStyle};
 
 use super::config::says;
 use super::files::Tower;
@@ -146,4 +147,74 @@ fn what_is_missing_is_named() {
     says(&glm.error(), &["`clip.vision.swiglu_clamp` is missing"]);
     let glm = glm.key("clip.vision.swiglu_clamp", 10_f32);
     says(&glm.error(), &["tensor `mm.down.weight` is missing"]);
+}
+
+/// Whatever a key holds, the file is read or refused; nothing is laid out by the number.
+#[test]
+fn no_value_of_a_key_is_a_panic() {
+    let values: [Value; 14] = [
+        0_u32.into(),
+        1_u32.into(),
+        3_u32.into(),
+        64_u32.into(),
+        u32::MAX.into(),
+        u64::MAX.into(),
+        i64::MIN.into(),
+        f32::NAN.into(),
+        f32::MAX.into(),
+        true.into(),
+        "".into(),
+        vec![u64::MAX; 3].into(),
+        vec![f32::MAX; 3].into(),
+        Vec::<bool>::new().into(),
+    ];
+    let projectors = ProcessorKind::ALL.map(|kind| Value::from(kind.projector()));
+    let keys: Vec<String> = Tower::bf16()
+        .gguf()
+        .metadata()
+        .iter()
+        .map(|(key, _)| key.to_owned())
+        .chain([
+            "clip.has_audio_encoder".to_owned(),
+            "clip.use_silu".to_owned(),
+            "clip.vision.attention.head_dim".to_owned(),
+            "clip.vision.image_max_pixels".to_owned(),
+            "clip.vision.image_min_pixels".to_owned(),
+            "clip.vision.is_deepstack_layers".to_owned(),
+            "clip.vision.projector.scale_factor".to_owned(),
+            "clip.vision.projector_type".to_owned(),
+            "clip.vision.swiglu_clamp".to_owned(),
+        ])
+        .collect();
+    let (mut read, mut refused) = (0, 0);
+    for projector in projectors {
+        let tower = Tower::bf16()
+            .key("clip.projector_type", projector)
+            .key("clip.vision.swiglu_clamp", 1_f32)
+            .key("clip.vision.image_min_pixels", 784_u32)
+            .key("clip.vision.image_max_pixels", 1_u32 << 20)
+            .tensor("mm.input_projection.weight", &[64, 32])
+            .tensor("mm.down.weight", &[64, 32])
+            .tensor("mm.merger.fc2.weight", &[64, 32]);
+        for (key, value) in keys.iter().flat_map(|k| values.iter().map(move |v| (k, v))) {
+            match tower.clone().key(key, value.clone()).read() {
+                Ok(mmproj) => {
+                    read += 1;
+                    for style in [ProcessorStyle::Transformers, ProcessorStyle::LlamaCpp] {
+                        // Refused or not, it returns.
+                        let _ = mmproj.processor_config(style);
+                    }
+                    assert!(mmproj.output_width() <= 64, "{key} = {value:?}");
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+    assert!(
+        read > 100 && refused > 1000,
+        "{read} read, {refused} refused"
+    );
 }
