@@ -1,10 +1,7 @@
-//! Image input: decoding pictures, turning them into what a vision tower reads, and the towers.
+//! Image input: decoding pictures, turning them into what a vision tower reads, and finding the tower's file.
 
 pub mod discover;
-mod encoder;
-mod error;
 pub mod image;
-mod load;
 pub mod mmproj;
 pub mod processor;
 pub mod towers;

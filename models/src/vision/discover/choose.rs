@@ -153,7 +153,11 @@ fn not_used(rated: &Rated, best: &Rated) -> String {
         Match::Metadata if closer => format!("the metadata of {} are closer", chosen.name),
         Match::Name if closer => format!("{} is named more like the model", chosen.name),
         _ if rank(mmproj) == rank(&chosen.mmproj) => format!("as good as {}", chosen.name),
-        _ => format!("{}; {} is preferred", mmproj.file_type(), chosen.mmproj.file_type()),
+        _ => format!(
+            "{}; {} is preferred",
+            mmproj.file_type(),
+            chosen.mmproj.file_type()
+        ),
     };
     format!("{name} ({reason})")
 }

@@ -74,7 +74,10 @@ fn search_one(
             return Err(line);
         }
     };
-    let own: Vec<PathBuf> = text.shards().filter_map(|p| fs::canonicalize(p).ok()).collect();
+    let own: Vec<PathBuf> = text
+        .shards()
+        .filter_map(|p| fs::canonicalize(p).ok())
+        .collect();
     let is_own = |file: &Path| fs::canonicalize(file).is_ok_and(|file| own.contains(&file));
     let (vision, models): (Vec<_>, Vec<_>) = files
         .into_iter()
@@ -145,9 +148,9 @@ fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let path = folder.join(entry?.file_name());
         let gguf = |extension: &OsStr| extension.eq_ignore_ascii_case("gguf");
-        let first = path
-            .file_stem()
-            .is_none_or(|stem| shard(&stem.to_string_lossy()).is_none_or(|(_, number)| number == 1));
+        let first = path.file_stem().is_none_or(|stem| {
+            shard(&stem.to_string_lossy()).is_none_or(|(_, number)| number == 1)
+        });
         if path.extension().is_some_and(gguf) && first {
             files.push(path);
         }
@@ -189,7 +192,11 @@ fn candidate(
         relation => relation,
     };
     Ok(Some(Candidate {
-        name: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        name: file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         path: file.to_path_buf(),
         words: Words::of_file(file),
         mmproj,

@@ -44,7 +44,8 @@ impl Identity {
             Some(Value::String(text)) => GgufString::to_string_lossy(text).into_owned(),
             _ => String::new(),
         };
-        let bases = (0..MAX_BASES).map(|n| Words::of(&text(&format!("general.base_model.{n}.name"))));
+        let bases =
+            (0..MAX_BASES).map(|n| Words::of(&text(&format!("general.base_model.{n}.name"))));
         let (name, basename) = (text("general.name"), text("general.basename"));
         let label = text("general.size_label");
         Self {
@@ -90,7 +91,8 @@ pub(super) fn relation(text: &Gguf, vision: &Gguf) -> Relation {
         return Relation::Related;
     }
     let named = !text.words.is_empty() && !vision.words.is_empty();
-    let apart = !text.tune.is_empty() && !vision.tune.is_empty() && !text.tune.related(&vision.tune);
+    let apart =
+        !text.tune.is_empty() && !vision.tune.is_empty() && !text.tune.related(&vision.tune);
     if text.base_words.same(&vision.base_words) && !apart {
         return match named {
             true => Relation::Related,

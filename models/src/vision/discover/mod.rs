@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use burn_gguf::gguf::Gguf;
 
 use super::mmproj::{Mmproj, MmprojError, TextFacts, check_main_model, towers};
+use identity::{Relation, relation};
 
 /// Where a model's tower comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,8 +138,12 @@ impl Found {
 
     fn some(mmproj: Mmproj, how: How, mut log: Vec<LogLine>) -> Self {
         if mmproj.is_quantized() {
+            let place = match how {
+                How::Embedded => "the tower inside ",
+                _ => "",
+            };
             log.push(LogLine::warning(format_args!(
-                "{} is quantized ({}): images are seen less exactly; a BF16 file is better",
+                "{place}{} is quantized ({}): images are seen less exactly; a BF16 file is better",
                 mmproj.gguf().file(),
                 mmproj.quantized_type(),
             )));
@@ -220,6 +225,13 @@ pub fn find(
         if Mmproj::embedded(text).is_ok_and(|inside| inside.is_some()) {
             let line = "not used: the tower inside the model file (another was given)";
             log.push(LogLine::info(line));
+        }
+        // Whoever gives a file may know better than its metadata.
+        if let Relation::Other(reason) = relation(text, mmproj.gguf()) {
+            log.push(LogLine::warning(format_args!(
+                "{} is used as given, though {reason}",
+                path.display()
+            )));
         }
         return Ok(Found::some(mmproj, How::Given, log));
     }

@@ -4,8 +4,23 @@ use std::path::Path;
 
 /// Words that say nothing about which model it is.
 const GENERIC: &[&str] = &[
-    "checkpoint", "clip", "encoder", "gguf", "hf", "merged", "mmproj", "model", "models", "output",
-    "projector", "snapshot", "snapshots", "tower", "unknown", "vision", "vit",
+    "checkpoint",
+    "clip",
+    "encoder",
+    "gguf",
+    "hf",
+    "merged",
+    "mmproj",
+    "model",
+    "models",
+    "output",
+    "projector",
+    "snapshot",
+    "snapshots",
+    "tower",
+    "unknown",
+    "vision",
+    "vit",
 ];
 
 /// What quantizations are called, without what follows an underscore.
@@ -73,7 +88,10 @@ impl Words {
 
     /// The numbers of parameters in the name: `27b`, `0.6b`, `e4b`.
     pub fn sizes(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str).filter(|word| is_size(word))
+        self.0
+            .iter()
+            .map(String::as_str)
+            .filter(|word| is_size(word))
     }
 }
 
@@ -83,7 +101,9 @@ fn is_size(word: &str) -> bool {
     };
     let number = number.strip_prefix('e').unwrap_or(number);
     number.starts_with(|c: char| c.is_ascii_digit())
-        && number.chars().all(|c| c.is_ascii_digit() || c == '.' || c == 'x')
+        && number
+            .chars()
+            .all(|c| c.is_ascii_digit() || c == '.' || c == 'x')
 }
 
 /// Whether a folder is named after one quantization of a model: `Q4_K_M`, `UD-Q4_K_XL`, `gguf-q8_0`.
@@ -94,7 +114,11 @@ pub(super) fn names_quantization(folder: &str) -> bool {
 /// A file's name without `.gguf` and without `-00001-of-00003`.
 pub(super) fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = match name.len().checked_sub(5).and_then(|at| name.split_at_checked(at)) {
+    let stem = match name
+        .len()
+        .checked_sub(5)
+        .and_then(|at| name.split_at_checked(at))
+    {
         Some((stem, extension)) if extension.eq_ignore_ascii_case(".gguf") => stem,
         _ => &*name,
     };
@@ -122,7 +146,8 @@ fn split(name: &str) -> Split {
     let mut parts: Vec<(String, bool)> = vec![(String::new(), false)];
     for (i, &c) in chars.iter().enumerate() {
         let digit = |at: Option<usize>| {
-            at.and_then(|at| chars.get(at)).is_some_and(char::is_ascii_digit)
+            at.and_then(|at| chars.get(at))
+                .is_some_and(char::is_ascii_digit)
         };
         let point = c == '.' && digit(i.checked_sub(1)) && digit(Some(i + 1));
         if c.is_alphanumeric() || point {
@@ -147,7 +172,10 @@ fn split(name: &str) -> Split {
             *underscore && (digits || SUFFIXES.contains(&word.as_str()))
         };
         while parts.next_if(suffix).is_some() {}
-        if words.last().is_some_and(|last| PREFIXES.contains(&last.as_str())) {
+        if words
+            .last()
+            .is_some_and(|last| PREFIXES.contains(&last.as_str()))
+        {
             words.pop();
         }
     }
@@ -159,7 +187,8 @@ fn is_quantization(word: &str) -> bool {
         .strip_prefix("iq")
         .or_else(|| word.strip_prefix("tq"))
         .or_else(|| word.strip_prefix('q'));
-    PLAIN.contains(&word) || matches!(digits, Some(d) if d.len() == 1 && d.as_bytes()[0].is_ascii_digit())
+    PLAIN.contains(&word)
+        || matches!(digits, Some(d) if d.len() == 1 && d.as_bytes()[0].is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -189,7 +218,14 @@ mod tests {
 
     #[test]
     fn folders_of_a_quantization() {
-        for folder in ["Q4_K_M", "UD-Q4_K_XL", "BF16", "gguf-q8_0", "iq3_xxs", "tq1_0"] {
+        for folder in [
+            "Q4_K_M",
+            "UD-Q4_K_XL",
+            "BF16",
+            "gguf-q8_0",
+            "iq3_xxs",
+            "tq1_0",
+        ] {
             assert!(names_quantization(folder), "{folder}");
         }
         for folder in ["models", "Qwen3-4B", "q", "quantized", "Q4KM-notes"] {

@@ -1,8 +1,9 @@
 //! What a tower's metadata say, checked against its tensors.
 
-use super::super::processor::{ConfigError, ProcessorConfig, ProcessorKind, ProcessorStyle};
+use super::super::processor::{ProcessorConfig, ProcessorKind, ProcessorStyle};
 use super::embedded::INDEXES;
 use super::keys::Keys;
+use super::pixels::{normalization, pixels};
 use super::{MmprojError, Tensors};
 
 use ProcessorKind::{DeepSeek4V, Gemma4Uv, Gemma4V, Glm4V, Glm5V, MiniMaxM3, MuseGlimmer, Qwen3Vl};
@@ -128,7 +129,12 @@ impl ClipConfig {
         let patch = shape(PATCH).unwrap_or_default();
         let side = patch.first().filter(|_| patch.len() == 4);
         let patch_size = keys.required("patch_size", side.map(|&p| p as usize))?;
-        keys.within("patch_size", patch_size, 1024, "no patch is larger than 1024")?;
+        keys.within(
+            "patch_size",
+            patch_size,
+            1024,
+            "no patch is larger than 1024",
+        )?;
         let merge_size = merge_size(keys, kind, defaults.merge_size as usize)?;
         check_patch(keys, kind, patch, embedding_length, patch_size, merge_size)?;
 
@@ -140,11 +146,17 @@ impl ClipConfig {
             side.saturating_mul(patch_size)
         });
         let image_size = keys.required("image_size", Some(derived))?;
-        keys.within("image_size", image_size, 1 << 16, "it must be 65536 at most")?;
+        keys.within(
+            "image_size",
+            image_size,
+            1 << 16,
+            "it must be 65536 at most",
+        )?;
 
-        let layers = (0..block_count)
-            .filter(|l| shape(&format!("v.deepstack.{l}.fc1.weight")).is_some())
-            .collect();
+        let deepstack_layers = match kind {
+            Qwen3Vl => deepstack_layers(keys, tensors, block_count)?,
+            _ => Vec::new(),
+        };
         let (image_mean, image_std) = normalization(keys, &defaults)?;
         let (min_pixels, max_pixels) = pixels(keys, kind)?;
         let config = Self {
@@ -167,7 +179,7 @@ impl ClipConfig {
                 Glm5V => Some(positive(keys, "swiglu_clamp", None)?),
                 _ => None,
             },
-            deepstack_layers: if kind == Qwen3Vl { layers } else { Vec::new() },
+            deepstack_layers,
         };
         config.check_deepstack(keys)?;
         config.check_outputs(keys, tensors, kind)?;
@@ -180,7 +192,11 @@ impl ClipConfig {
         let mut wanted: Option<Vec<usize>> = None;
         if let Some(flags) = keys.get::<Vec<bool>>(key)? {
             if flags.len() != self.block_count {
-                let reason = format!("it has {} entries for {} layers", flags.len(), self.block_count);
+                let reason = format!(
+                    "it has {} entries for {} layers",
+                    flags.len(),
+                    self.block_count
+                );
                 return Err(keys.invalid(key, format!("{flags:?}"), reason));
             }
             wanted = Some((0..flags.len()).filter(|&l| flags[l]).collect());
@@ -227,29 +243,31 @@ impl ClipConfig {
         }
         Ok(())
     }
+}
 
-    /// The image processor's settings: the family's, with what the file says in their place.
-    pub(super) fn processor(
-        &self,
-        kind: ProcessorKind,
-        style: ProcessorStyle,
-    ) -> Result<ProcessorConfig, ConfigError> {
-        let mut config = ProcessorConfig::new(kind, style);
-        let token = config.token_pixels();
-        config.patch_size = self.patch_size as u32;
-        config.merge_size = self.merge_size as u32;
-        config.image_mean = self.image_mean;
-        config.image_std = self.image_std;
-        // The bounds are numbers of tokens, but for those two, whose processors count pixels.
-        if style == ProcessorStyle::LlamaCpp || !matches!(kind, Qwen3Vl | Glm4V) {
-            config.min_pixels = config.min_pixels / token * config.token_pixels();
-            config.max_pixels = config.max_pixels / token * config.token_pixels();
+/// The layers whose merger is there, ascending.
+fn deepstack_layers(
+    keys: &Keys<'_>,
+    tensors: &Tensors,
+    block_count: usize,
+) -> Result<Vec<usize>, MmprojError> {
+    let mut layers = Vec::new();
+    for (name, _) in tensors.iter(keys.gguf) {
+        let merger = name
+            .strip_prefix("v.deepstack.")
+            .and_then(|rest| rest.strip_suffix(".fc1.weight"));
+        let Some(layer) = merger else { continue };
+        match layer.parse() {
+            Ok(layer) if layer < block_count => layers.push(layer),
+            _ => {
+                let reason = format!("tensor `{name}` belongs to none of these layers");
+                return Err(keys.invalid("block_count", block_count, reason));
+            }
         }
-        config.min_pixels = self.min_pixels.unwrap_or(config.min_pixels);
-        config.max_pixels = self.max_pixels.unwrap_or(config.max_pixels);
-        config.validate()?;
-        Ok(config)
     }
+    layers.sort_unstable();
+    layers.dedup();
+    Ok(layers)
 }
 
 fn check_patch(
@@ -322,53 +340,5 @@ fn positive(keys: &Keys<'_>, key: &str, derived: Option<f32>) -> Result<f32, Mmp
     match value.is_finite() && value >= f32::MIN_POSITIVE {
         true => Ok(value),
         false => Err(keys.invalid(key, value, "it must be a finite number above 0")),
-    }
-}
-
-fn normalization(
-    keys: &Keys<'_>,
-    defaults: &ProcessorConfig,
-) -> Result<([f32; 3], [f32; 3]), MmprojError> {
-    let three = |key: &str, default: [f32; 3], ok: fn(f32) -> bool, what: &str| {
-        let values: Vec<f32> = keys.required(key, Some(default.to_vec()))?;
-        match <[f32; 3]>::try_from(values.as_slice()) {
-            Ok(values) if values.into_iter().all(ok) => Ok(values),
-            _ => Err(keys.invalid(key, format!("{values:?}"), what)),
-        }
-    };
-    let mean = "it must be three finite numbers";
-    let std = "it must be three finite numbers above 0";
-    Ok((
-        three("image_mean", defaults.image_mean, f32::is_finite, mean)?,
-        three("image_std", defaults.image_std, |v| v.is_finite() && v > 0.0, std)?,
-    ))
-}
-
-/// Bounds in pixels, which only `glm5v` must give. Ollama has them under the names of Qwen's processor.
-fn pixels(
-    keys: &Keys<'_>,
-    kind: ProcessorKind,
-) -> Result<(Option<u64>, Option<u64>), MmprojError> {
-    let bound = |key: &'static str, edge: &'static str| {
-        let value: Option<u64> = match keys.get(key)? {
-            None if keys.is_embedded() => return Ok((edge, keys.get(edge)?.filter(|&n| n > 0))),
-            None if kind == Glm5V => Some(keys.required(key, None)?),
-            value => value,
-        };
-        Ok::<_, MmprojError>((key, value))
-    };
-    let (min_key, min) = bound("image_min_pixels", "shortest_edge")?;
-    let (max_key, max) = bound("image_max_pixels", "longest_edge")?;
-    for (key, value) in [(min_key, min), (max_key, max)] {
-        if let Some(value) = value.filter(|n| !(1..=1 << 30).contains(n)) {
-            return Err(keys.invalid(key, value, "it must be 1 to 2^30"));
-        }
-    }
-    match (min, max) {
-        (Some(min), Some(max)) if min > max => {
-            let reason = format!("it is above `{}`, {max}", keys.full(max_key));
-            Err(keys.invalid(min_key, min, reason))
-        }
-        bounds => Ok(bounds),
     }
 }

@@ -26,7 +26,9 @@ pub enum MmprojError {
     )]
     MainModel { file: FileName },
     /// `general.type` says it is something else.
-    #[error("{file}: `general.type` is \"{value}\", not \"mmproj\"; give the mmproj file of the model")]
+    #[error(
+        "{file}: `general.type` is \"{value}\", not \"mmproj\"; give the mmproj file of the model"
+    )]
     FileType { file: FileName, value: String },
     /// A tower for sound alone.
     #[error("{file}: audio only: the file has an audio encoder and no vision encoder")]
@@ -36,11 +38,15 @@ pub enum MmprojError {
     NoVision { file: FileName, reason: String },
     /// The projector is not named.
     #[error(
-        "{file}: neither `clip.projector_type` nor `clip.vision.projector_type` is there; supported are {}", supported()
+        "{file}: neither `clip.projector_type` nor `clip.vision.projector_type` is there; supported are {}",
+        supported()
     )]
     NoProjector { file: FileName },
     /// The projector is not known.
-    #[error("{file}: `{key}` is \"{value}\", which is not supported; supported are {}", supported())]
+    #[error(
+        "{file}: `{key}` is \"{value}\", which is not supported; supported are {}",
+        supported()
+    )]
     UnknownProjector {
         file: FileName,
         key: &'static str,
@@ -140,7 +146,10 @@ pub enum MmprojError {
     },
     /// Frames cannot be told apart.
     #[error("{file}: no videos: {reason}")]
-    NoVideo { file: FileName, reason: &'static str },
+    NoVideo {
+        file: FileName,
+        reason: &'static str,
+    },
 }
 
 /// The projectors there are, comma separated.

@@ -154,7 +154,10 @@ impl Mmproj {
         if self.kind != Glm4V {
             return Ok(());
         }
-        let key = format!("{}.rope.dimension_sections", text.metadata().architecture()?);
+        let key = format!(
+            "{}.rope.dimension_sections",
+            text.metadata().architecture()?
+        );
         let sections: Option<Vec<i64>> = text.metadata().get_optional(&key)?;
         match sections {
             Some(sections) if sections.iter().any(|&n| n > 0) => Ok(()),

@@ -33,8 +33,10 @@ impl<'a> Keys<'a> {
     pub fn full(&self, key: &str) -> String {
         let clip = format!("clip.vision.{key}");
         let own = self.architecture.map(|a| format!("{a}.vision.{key}"));
-        own.filter(|own| !self.gguf.metadata().contains(&clip) && self.gguf.metadata().contains(own))
-            .unwrap_or(clip)
+        own.filter(|own| {
+            !self.gguf.metadata().contains(&clip) && self.gguf.metadata().contains(own)
+        })
+        .unwrap_or(clip)
     }
 
     pub fn get<T: FromValue<'a>>(&self, key: &str) -> Result<Option<T>, MmprojError> {
@@ -69,7 +71,13 @@ impl<'a> Keys<'a> {
     }
 
     /// That a number is 1 at least and `limit` at most.
-    pub fn within(&self, key: &str, value: usize, limit: u64, why: &str) -> Result<(), MmprojError> {
+    pub fn within(
+        &self,
+        key: &str,
+        value: usize,
+        limit: u64,
+        why: &str,
+    ) -> Result<(), MmprojError> {
         match value {
             0 => Err(self.invalid(key, value, "it must be above 0")),
             _ if value as u64 > limit => Err(self.invalid(key, value, why)),

@@ -23,6 +23,7 @@ mod embedded;
 mod error;
 mod fit;
 mod keys;
+mod pixels;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -283,7 +284,10 @@ const CLIP: &str = "clip";
 /// # Errors
 /// [`MainModel`](MmprojError::MainModel).
 pub fn check_main_model(text: &Gguf) -> Result<(), MmprojError> {
-    match text.metadata().get_optional::<&str>("general.architecture")? {
+    match text
+        .metadata()
+        .get_optional::<&str>("general.architecture")?
+    {
         Some(CLIP) => Err(MmprojError::MainModel {
             file: text.file().clone(),
         }),
@@ -343,9 +347,8 @@ struct Tensors {
 impl Tensors {
     fn of(gguf: &Gguf) -> Self {
         let names = gguf.tensors().map(TensorInfo::name);
-        let tower = |name: &&str| {
-            (name.starts_with("v.") || name.starts_with("mm.")) && !is_audio(name)
-        };
+        let tower =
+            |name: &&str| (name.starts_with("v.") || name.starts_with("mm.")) && !is_audio(name);
         Self::new(
             names
                 .filter(tower)
