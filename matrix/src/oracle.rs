@@ -89,7 +89,9 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64>
             let scale = 1.0 / (variance + f64::from(eps)).sqrt();
             row.iter()
                 .zip(weight.iter().zip(bias))
-                .map(move |(&v, (&w, &b))| (f64::from(v) - mean) * scale * f64::from(w) + f64::from(b))
+                .map(move |(&v, (&w, &b))| {
+                    (f64::from(v) - mean) * scale * f64::from(w) + f64::from(b)
+                })
         })
         .collect()
 }

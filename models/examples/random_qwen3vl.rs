@@ -28,7 +28,9 @@ const TEXT_LAYERS: u32 = 4;
 
 /// Weights uniform in `-a..a`, `a` such that a product keeps the size of its input.
 fn weight(writer: &mut GgufWriter<'_>, name: String, shape: &[u64]) {
-    let seed = name.bytes().fold(1u64, |h, b| h.wrapping_mul(31) ^ u64::from(b));
+    let seed = name
+        .bytes()
+        .fold(1u64, |h, b| h.wrapping_mul(31) ^ u64::from(b));
     let inputs: u64 = match shape {
         [input, _] => *input,
         _ => shape[..shape.len() - 1].iter().product(),
@@ -58,9 +60,14 @@ fn weight(writer: &mut GgufWriter<'_>, name: String, shape: &[u64]) {
 }
 
 fn constant(writer: &mut GgufWriter<'_>, name: String, len: u64, value: f32) {
-    writer.tensor_with(name, &[len], GgmlType::F32, move |out: &mut dyn Write| -> io::Result<()> {
-        (0..len).try_for_each(|_| out.write_all(&value.to_le_bytes()))
-    });
+    writer.tensor_with(
+        name,
+        &[len],
+        GgmlType::F32,
+        move |out: &mut dyn Write| -> io::Result<()> {
+            (0..len).try_for_each(|_| out.write_all(&value.to_le_bytes()))
+        },
+    );
 }
 
 /// A linear layer with a bias.
@@ -91,17 +98,29 @@ fn tower(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         .set_metadata("clip.vision.attention.head_count", HEADS)
         .set_metadata("clip.vision.attention.layer_norm_epsilon", 1e-6f32)
         .set_metadata("clip.vision.spatial_merge_size", 2u32)
-        .set_metadata("clip.vision.image_mean", Value::Array(Array::F32(vec![0.5; 3])))
-        .set_metadata("clip.vision.image_std", Value::Array(Array::F32(vec![0.5; 3])))
+        .set_metadata(
+            "clip.vision.image_mean",
+            Value::Array(Array::F32(vec![0.5; 3])),
+        )
+        .set_metadata(
+            "clip.vision.image_std",
+            Value::Array(Array::F32(vec![0.5; 3])),
+        )
         .set_metadata(
             "clip.vision.is_deepstack_layers",
-            Value::Array(Array::Bool((0..BLOCKS).map(|i| DEEPSTACK.contains(&i)).collect())),
+            Value::Array(Array::Bool(
+                (0..BLOCKS).map(|i| DEEPSTACK.contains(&i)).collect(),
+            )),
         );
     for name in ["v.patch_embd.weight", "v.patch_embd.weight.1"] {
         weight(&mut file, name.into(), &[PATCH, PATCH, 3, HIDDEN]);
     }
     constant(&mut file, "v.patch_embd.bias".into(), HIDDEN, 0.0);
-    weight(&mut file, "v.position_embd.weight".into(), &[HIDDEN, TABLE_SIDE * TABLE_SIDE]);
+    weight(
+        &mut file,
+        "v.position_embd.weight".into(),
+        &[HIDDEN, TABLE_SIDE * TABLE_SIDE],
+    );
     for i in 0..BLOCKS {
         let name = |part: &str| format!("v.blk.{i}.{part}");
         norm(&mut file, &name("ln1"), HIDDEN);
@@ -115,7 +134,12 @@ fn tower(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     for i in DEEPSTACK {
         norm(&mut file, &format!("v.deepstack.{i}.norm"), merged);
         linear(&mut file, &format!("v.deepstack.{i}.fc1"), merged, merged);
-        linear(&mut file, &format!("v.deepstack.{i}.fc2"), merged, TEXT_HIDDEN);
+        linear(
+            &mut file,
+            &format!("v.deepstack.{i}.fc2"),
+            merged,
+            TEXT_HIDDEN,
+        );
     }
     norm(&mut file, "v.post_ln", HIDDEN);
     linear(&mut file, "mm.0", merged, merged);
@@ -144,7 +168,11 @@ fn text(template: &Gguf, path: &Path) -> Result<(), Box<dyn std::error::Error>> 
             "qwen3vl.rope.dimension_sections",
             Value::Array(Array::I32(vec![half - rows - columns, rows, columns, 0])),
         );
-    weight(&mut file, "token_embd.weight".into(), &[TEXT_HIDDEN, vocabulary]);
+    weight(
+        &mut file,
+        "token_embd.weight".into(),
+        &[TEXT_HIDDEN, vocabulary],
+    );
     constant(&mut file, "output_norm.weight".into(), TEXT_HIDDEN, 1.0);
     for i in 0..TEXT_LAYERS {
         let name = |part: &str| format!("blk.{i}.{part}.weight");

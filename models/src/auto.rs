@@ -17,7 +17,7 @@ use crate::prompt::Prompt;
 use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::vision::discover::LogLine;
-use crate::vision::mmproj::TextFacts;
+use crate::vision::mmproj::{TextFacts, check_main_model};
 use crate::vision::{Vision, VisionError, VisionOptions, load_vision};
 
 /// A model of any supported architecture, loaded on a device.
@@ -72,9 +72,8 @@ impl AutoModel {
         let loaded = load_vision(&self.gguf, &facts, device, options, arithmetic)
             .map_err(|error| ModelError::Vision(Box::new(error)))?;
         // A tower inside the text file is not left over.
-        self.report
-            .unused
-            .retain(|name| !loaded.embedded.contains(name));
+        let unused = &mut self.report.unused;
+        unused.retain(|name| !loaded.embedded.contains(name));
         self.vision = loaded.vision;
         self.vision_log = loaded.log;
         Ok(())
@@ -82,6 +81,7 @@ impl AutoModel {
 
     fn load_text(gguf: Gguf, device: &Device, options: LoadOptions) -> Result<Self, ModelError> {
         let architecture = gguf.metadata().architecture()?;
+        check_main_model(&gguf).map_err(|error| ModelError::Vision(Box::new(error.into())))?;
         let family = family(architecture).ok_or_else(|| ModelError::UnknownArchitecture {
             architecture: architecture.to_string(),
             supported: supported(),
@@ -148,9 +148,11 @@ impl AutoModel {
     /// # Errors
     /// If it has none, with the reason.
     pub fn vision(&self) -> Result<&Vision, VisionError> {
-        self.vision.as_ref().map_err(|reason| VisionError::NoVision {
-            reason: reason.clone(),
-        })
+        self.vision
+            .as_ref()
+            .map_err(|reason| VisionError::NoVision {
+                reason: reason.clone(),
+            })
     }
 
     /// How the mmproj file was found, or why there is none, line by line.

@@ -181,7 +181,9 @@ impl<'m> Session<'m> {
                         .clone()
                         .slice([a..b, i * hidden..(i + 1) * hidden])
                         .reshape([1, b - a, hidden]),
-                    PromptPart::Tokens(tokens) if i == 0 => self.model.embed(self.ids(&tokens[a..b])),
+                    PromptPart::Tokens(tokens) if i == 0 => {
+                        self.model.embed(self.ids(&tokens[a..b]))
+                    }
                     PromptPart::Tokens(_) => {
                         Tensor::zeros([1, b - a, hidden], (&self.model.device(), DType::F32))
                     }
@@ -247,7 +249,8 @@ impl<'m> Session<'m> {
         self.history.truncate(self.cache.len());
         self.history
             .extend(tokens.iter().map(|&token| PromptRow::Token(token)));
-        self.model.forward(self.ids(tokens), &mut self.cache, logits)
+        self.model
+            .forward(self.ids(tokens), &mut self.cache, logits)
     }
 }
 

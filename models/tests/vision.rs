@@ -1,4 +1,4 @@
-//! Qwen3-VL with images against the original model, on every device.
+//! Models with images against the original ones, on every device.
 
 mod common;
 
@@ -20,8 +20,7 @@ use common::{Npy, argmax, case, chunked, devices, nmse, say};
 use image::RgbImage;
 
 const MODEL: &str = "qwen3vl/model-bf16.gguf";
-const PROMPT: &str =
-    "what is in <__media__> this image? describes the picture in a few words";
+const PROMPT: &str = "what is in <__media__> this image? describes the picture in a few words";
 
 /// f32 sums in another order are at 1e-12; the tanh form of GELU in the mergers would be at 4e-8.
 const EMBEDDINGS: f64 = 1e-9;
@@ -53,15 +52,20 @@ fn see(model: &AutoModel, path: &Path) -> Arc<ImageRows> {
     vision.encode_processed(&processed).unwrap()
 }
 
-/// Runs on each device with the model and a folder of reference outputs.
+/// Runs on each device with each model and a folder of reference outputs.
 fn each_case(run: impl Fn(&str, &AutoModel, &Path)) {
-    let Some(path) = case(MODEL) else { return };
-    for (name, device) in devices() {
-        let model = load(&path, &device, MmprojDtype::Bf16);
-        for dir in ["qwen3vl/vl", "qwen3vl/vl2"] {
-            run(&format!("{dir} on {name}"), &model, &case(dir).unwrap());
+    for family in ["qwen3vl", "qwen3vlmoe"] {
+        let Some(path) = case(&format!("{family}/model-bf16.gguf")) else {
+            continue;
+        };
+        for (name, device) in devices() {
+            let model = load(&path, &device, MmprojDtype::Bf16);
+            for dir in ["vl", "vl2"] {
+                let dir = format!("{family}/{dir}");
+                run(&format!("{dir} on {name}"), &model, &case(&dir).unwrap());
+            }
+            say(&format!("devices run: {name}"));
         }
-        say(&format!("devices run: {name}"));
     }
 }
 
@@ -89,7 +93,12 @@ fn embeddings_and_logits_equal_the_original() {
             .collect();
         assert_eq!(ids, signed_ids(&dir.join("vl_ids.npy")), "{what}");
         let positions = prompt.positions(ImagePositions::Grid, 0);
-        let positions: Vec<i64> = positions.thw().iter().flatten().map(|&p| p.into()).collect();
+        let positions: Vec<i64> = positions
+            .thw()
+            .iter()
+            .flatten()
+            .map(|&p| p.into())
+            .collect();
         assert_eq!(positions, signed_ids(&dir.join("vl_pos_thw.npy")), "{what}");
 
         let vocab = model.model().vocab_size();
@@ -98,7 +107,9 @@ fn embeddings_and_logits_equal_the_original() {
         let all = session.feed_prompt_all(&prompt).unwrap();
         let text = |all: &[f32]| -> Vec<f32> {
             let rows = all.chunks_exact(vocab).zip(&ids);
-            rows.filter(|(_, id)| **id >= 0).flat_map(|(row, _)| row.to_vec()).collect()
+            rows.filter(|(_, id)| **id >= 0)
+                .flat_map(|(row, _)| row.to_vec())
+                .collect()
         };
         let e = nmse(&text(&all), &want);
         say(&format!("{what}: logits {e:.1e}"));
@@ -163,12 +174,22 @@ fn turns_with_images_reuse_what_was_read() {
         vision.encode(&image).unwrap()
     };
     let (a, b) = (rows(0), rows(90));
-    assert!(Arc::ptr_eq(&a, &rows(0)), "the same picture is embedded once");
-    assert!(nmse(&floats(&a), &floats(&b)) > 1e-3, "two pictures look the same");
+    assert!(
+        Arc::ptr_eq(&a, &rows(0)),
+        "the same picture is embedded once"
+    );
+    assert!(
+        nmse(&floats(&a), &floats(&b)) > 1e-3,
+        "two pictures look the same"
+    );
 
-    let first = model.text_prompt("see <__media__> and", &[a.clone().into()]).unwrap();
+    let first = model
+        .text_prompt("see <__media__> and", &[a.clone().into()])
+        .unwrap();
     let both = [a.clone().into(), b.clone().into()];
-    let second = model.text_prompt("see <__media__> and <__media__> too", &both).unwrap();
+    let second = model
+        .text_prompt("see <__media__> and <__media__> too", &both)
+        .unwrap();
     let mut session = model.session(&SessionOptions::default());
     session.feed_prompt(&first).unwrap();
     let (logits, shared) = session.feed_prompt(&second).unwrap();
@@ -182,7 +203,9 @@ fn turns_with_images_reuse_what_was_read() {
 
     // Another picture in the same place is not taken for the one that was read.
     let swapped = [b.into(), a.into()];
-    let swapped = model.text_prompt("see <__media__> and <__media__> too", &swapped).unwrap();
+    let swapped = model
+        .text_prompt("see <__media__> and <__media__> too", &swapped)
+        .unwrap();
     let (other, shared) = session.feed_prompt(&swapped).unwrap();
     assert!(shared < 10, "{shared} rows of another picture were kept");
     assert!(nmse(&other, &want) > 1e-6);
@@ -201,7 +224,10 @@ fn videos_have_times_and_two_frames_a_patch() {
     let model = load(&path, &device, MmprojDtype::Bf16);
     let vision = model.vision().unwrap();
     let frames = |phases: &[u32]| VideoInput::Frames {
-        frames: phases.iter().map(|&p| gradient(256, 256, p).into()).collect(),
+        frames: phases
+            .iter()
+            .map(|&p| gradient(256, 256, p).into())
+            .collect(),
         fps: 2.0,
     };
     let video = vision.encode_video(&frames(&[0, 40, 80])).unwrap();
@@ -227,7 +253,11 @@ fn markers_and_images_must_agree() {
     let (_, device) = devices().remove(0);
     let model = load(&path, &device, MmprojDtype::Bf16);
     let rows = see(&model, &case("qwen3vl/vl/image_pre.png").unwrap());
-    for (text, images, found) in [("none", 1, 0), ("<__media__><__media__>", 1, 2), ("<__media__>", 0, 1)] {
+    for (text, images, found) in [
+        ("none", 1, 0),
+        ("<__media__><__media__>", 1, 2),
+        ("<__media__>", 0, 1),
+    ] {
         let media = vec![rows.clone().into(); images];
         let error = model.text_prompt(text, &media).unwrap_err().to_string();
         assert!(
@@ -241,13 +271,18 @@ fn markers_and_images_must_agree() {
     narrow.embeddings = narrow.embeddings.slice([0..n, 0..width - 1]);
     let mut prompt = Prompt::new();
     prompt.push_image(Arc::new(narrow));
-    let error = model.session(&SessionOptions::default()).feed_prompt(&prompt).unwrap_err();
+    let error = model
+        .session(&SessionOptions::default())
+        .feed_prompt(&prompt)
+        .unwrap_err();
     assert!(error.to_string().contains("another model"), "{error}");
 }
 
 #[test]
 fn without_a_tower_images_are_refused_with_the_reason() {
-    let Some(path) = case("qwen3/model-f32.gguf") else { return };
+    let Some(path) = case("qwen3/model-f32.gguf") else {
+        return;
+    };
     let (_, device) = devices().remove(0);
     let model = AutoModel::open(&path, &device).unwrap();
     match model.vision() {
@@ -259,7 +294,9 @@ fn without_a_tower_images_are_refused_with_the_reason() {
 
 #[test]
 fn the_files_fit_each_other() {
-    let Some(path) = case("qwen3vl/mmproj-bf16.gguf") else { return };
+    let Some(path) = case("qwen3vl/mmproj-bf16.gguf") else {
+        return;
+    };
     let mmproj = Mmproj::open(path).unwrap();
     assert_eq!(mmproj.output_width(), 384);
     assert_eq!(mmproj.projector(), "qwen3vl_merger");
@@ -290,12 +327,16 @@ fn any_template_takes_images() {
     );
     // It knows nothing of parts or images.
     let plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
-    let Some(model) = with_template(folder.path(), plain) else { return };
+    let Some(model) = with_template(folder.path(), plain) else {
+        return;
+    };
     let prompt = model.chat_prompt(&chat).unwrap();
     let vision = |name: &str| model.tokenizer().unwrap().token_id(name).unwrap();
     let (begin, end) = (vision("<|vision_start|>"), vision("<|vision_end|>"));
     let rows: Vec<_> = prompt.rows().collect();
-    let images = rows.iter().filter(|row| matches!(row, PromptRow::Image { .. }));
+    let images = rows
+        .iter()
+        .filter(|row| matches!(row, PromptRow::Image { .. }));
     assert_eq!(images.count(), 64 + 72);
     let shape: Vec<char> = rows
         .iter()
@@ -323,19 +364,27 @@ fn any_template_takes_images() {
 
     for (template, found) in [
         ("{{ messages[0].role }}", "no place"),
-        ("{{ messages[0].content }}{{ messages[0].content }}", "2 places"),
+        (
+            "{{ messages[0].content }}{{ messages[0].content }}",
+            "2 places",
+        ),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let model = with_template(folder.path(), template).unwrap();
         let error = model.chat_prompt(&chat).unwrap_err().to_string();
-        assert!(error.contains(found) && error.contains("image 1 (of 2)"), "{error}");
+        assert!(
+            error.contains(found) && error.contains("image 1 (of 2)"),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn markers_typed_by_a_user_are_text() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(model) = with_template(folder.path(), "{{ messages[0].content }}") else { return };
+    let Some(model) = with_template(folder.path(), "{{ messages[0].content }}") else {
+        return;
+    };
     let typed = "a <__media_0_0__> b <__media__>";
     let chat = Chat::new().with(Chat::user().text(typed).image(gradient(256, 256, 3)));
     let prompt = model.chat_prompt(&chat).unwrap();
@@ -347,9 +396,14 @@ fn markers_typed_by_a_user_are_text() {
 #[test]
 fn bad_images_in_a_chat_name_themselves() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(model) = with_template(folder.path(), "{{ messages[0].content }}") else { return };
+    let Some(model) = with_template(folder.path(), "{{ messages[0].content }}") else {
+        return;
+    };
     let refused = |message: burn_gguf_models::chat::UserMessage| {
-        model.chat_prompt(&Chat::new().with(message)).unwrap_err().to_string()
+        model
+            .chat_prompt(&Chat::new().with(message))
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused(Chat::user().image("nowhere.png")).contains("nowhere.png"));
     assert!(refused(Chat::user().image(b"no picture".to_vec())).contains("10 bytes"));

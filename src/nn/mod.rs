@@ -13,5 +13,5 @@ pub use experts::GgmlExperts;
 pub use linear::GgmlLinear;
 pub use observe::{InputObserver, observe};
 pub use param::GgmlParam;
-pub use thaw::thaw;
 pub(crate) use param::{Description, GGML_PARAM, LAYOUT_FIELD, WORDS_FIELD};
+pub use thaw::thaw;

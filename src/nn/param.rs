@@ -189,7 +189,9 @@ impl GgmlParam {
             Some(weight) => {
                 let mut dims = input.dims();
                 let rows = input.shape().num_elements() / self.shape[1].max(1);
-                let out = input.reshape([rows, self.shape[1]]).matmul(weight.transpose());
+                let out = input
+                    .reshape([rows, self.shape[1]])
+                    .matmul(weight.transpose());
                 dims[D - 1] = self.shape[0];
                 out.reshape(dims)
             }

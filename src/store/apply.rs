@@ -273,14 +273,22 @@ fn stack(
         }
         let ty = info.usable_type().map_err(|e| at(info, &e))?;
         let (piece, blocks) = match profile {
-            LoadProfile::Packed => (layout_of(ty, info.shape()).map_err(|e| at(info, &e))?, info.bytes()),
+            LoadProfile::Packed => (
+                layout_of(ty, info.shape()).map_err(|e| at(info, &e))?,
+                info.bytes(),
+            ),
             LoadProfile::Dense(dtype) => dense_blocks(info, ty, dtype).map_err(|e| at(info, &e))?,
         };
         layout = Some(piece);
         all.extend_from_slice(&blocks);
     }
     let layout = layout.expect("there is a first piece");
-    GgmlLayout::stack(layout.ggml_type(), pieces.len(), layout.rows(), layout.cols())
-        .and_then(|layout| GgmlTensor::from_bytes(layout, all.into(), device))
-        .map_err(|e| at(first, &e))
+    GgmlLayout::stack(
+        layout.ggml_type(),
+        pieces.len(),
+        layout.rows(),
+        layout.cols(),
+    )
+    .and_then(|layout| GgmlTensor::from_bytes(layout, all.into(), device))
+    .map_err(|e| at(first, &e))
 }

@@ -36,11 +36,17 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f64>
         .flat_map(|row| {
             let n = row.len() as f64;
             let mean = row.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
-            let variance = row.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / n;
+            let variance = row
+                .iter()
+                .map(|&v| (f64::from(v) - mean).powi(2))
+                .sum::<f64>()
+                / n;
             let norm = 1.0 / (variance + f64::from(eps)).sqrt();
             row.iter()
                 .zip(weight.iter().zip(bias))
-                .map(move |(&v, (&w, &b))| (f64::from(v) - mean) * norm * f64::from(w) + f64::from(b))
+                .map(move |(&v, (&w, &b))| {
+                    (f64::from(v) - mean) * norm * f64::from(w) + f64::from(b)
+                })
         })
         .collect()
 }

@@ -58,8 +58,9 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
 pub fn device_name(asked: Option<&str>) -> CommandResult<&str> {
     match asked {
         Some(name) => Ok(name),
-        None => Ok(default_device_name()
-            .ok_or("this build has no device; enable a backend feature")?),
+        None => Ok(
+            default_device_name().ok_or("this build has no device; enable a backend feature")?
+        ),
     }
 }
 

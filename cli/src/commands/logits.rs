@@ -129,7 +129,10 @@ fn prompt(input: &LogitsInput, model: &AutoModel, images: &[Seen]) -> CommandRes
         return Ok(tokens.into());
     }
     let text = input.prompt.as_deref().unwrap_or_default();
-    let media: Vec<_> = images.iter().map(|image| image.rows.clone().into()).collect();
+    let media: Vec<_> = images
+        .iter()
+        .map(|image| image.rows.clone().into())
+        .collect();
     Ok(model.text_prompt(text, &media)?)
 }
 
@@ -141,18 +144,29 @@ fn from_ids(path: &Path, ids: &[i64], images: &[Seen]) -> CommandResult<Prompt> 
     let mut at = 0;
     while at < ids.len() {
         if ids[at] != -1 {
-            let id = u32::try_from(ids[at]).map_err(|_| format!("{file}: {} is not a token id", ids[at]))?;
+            let id = u32::try_from(ids[at])
+                .map_err(|_| format!("{file}: {} is not a token id", ids[at]))?;
             prompt.push_tokens([id]);
             at += 1;
             continue;
         }
-        let image = left
-            .next()
-            .ok_or_else(|| format!("{file}: entry {at} begins an image, but only {} were given", images.len()))?;
+        let image = left.next().ok_or_else(|| {
+            format!(
+                "{file}: entry {at} begins an image, but only {} were given",
+                images.len()
+            )
+        })?;
         let rows = image.rows.grid.len();
-        let found = ids[at..].iter().take(rows).take_while(|&&id| id == -1).count();
+        let found = ids[at..]
+            .iter()
+            .take(rows)
+            .take_while(|&&id| id == -1)
+            .count();
         if found != rows {
-            return Err(format!("{file}: {found} entries of -1 from entry {at} on, the image has {rows} rows").into());
+            return Err(format!(
+                "{file}: {found} entries of -1 from entry {at} on, the image has {rows} rows"
+            )
+            .into());
         }
         prompt.push_image(image.rows.clone());
         at += rows;

@@ -89,7 +89,10 @@ fn suggest_raw(error: GenerateError) -> String {
 
 /// The images and videos of the command line.
 fn given_media(args: &RunArgs) -> CommandResult<Vec<Part>> {
-    let images = args.image.iter().map(|image| Ok(Part::image(image.as_str())));
+    let images = args
+        .image
+        .iter()
+        .map(|image| Ok(Part::image(image.as_str())));
     let videos = args.video.iter().map(|path| {
         let video = VideoInput::open(path, args.video_fps)?;
         Ok(Part::video(video))
@@ -185,9 +188,7 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
             }
             continue;
         }
-        let asked = conversation
-            .clone()
-            .with(question(media.clone(), text));
+        let asked = conversation.clone().with(question(media.clone(), text));
         let prompt = match model.chat_prompt(&asked) {
             Ok(prompt) => prompt,
             Err(error) => {

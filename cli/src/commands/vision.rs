@@ -36,12 +36,33 @@ pub fn run(args: VisionCommandArgs) -> CommandResult {
     let mut out = std::io::stdout().lock();
     writeln!(out, "picture   {} x {}", image.width(), image.height())?;
     writeln!(out, "seen at   {width} x {height}")?;
-    writeln!(out, "patches   {} x {} = {}", patches.columns, patches.rows, patches.len())?;
-    writeln!(out, "tokens    {} x {}, {} in the prompt", tokens.columns, tokens.rows, seen.token_count())?;
-    writeln!(out, "projector {}, {} style", mmproj.projector(), processor.config().style)?;
+    writeln!(
+        out,
+        "patches   {} x {} = {}",
+        patches.columns,
+        patches.rows,
+        patches.len()
+    )?;
+    writeln!(
+        out,
+        "tokens    {} x {}, {} in the prompt",
+        tokens.columns,
+        tokens.rows,
+        seen.token_count()
+    )?;
+    writeln!(
+        out,
+        "projector {}, {} style",
+        mmproj.projector(),
+        processor.config().style
+    )?;
     if let Some(path) = &args.save {
         save(&seen, path)?;
-        writeln!(out, "written   {}: token borders red, patch borders blue", path.display())?;
+        writeln!(
+            out,
+            "written   {}: token borders red, patch borders blue",
+            path.display()
+        )?;
     }
     if args.encode > 0 {
         let name = device_name(args.device.as_deref())?;
@@ -103,8 +124,20 @@ fn save(seen: &ProcessedImage, path: &Path) -> CommandResult {
     let (wide, high) = (width * scale, height * scale);
     let mut picture = imageops::resize(pixels, wide, high, imageops::FilterType::Nearest);
     let (patches, tokens) = (seen.patch_grid(), seen.token_grid());
-    lines(&mut picture, patches.columns as u32, patches.rows as u32, PATCH_LINE, 0.45);
-    lines(&mut picture, tokens.columns as u32, tokens.rows as u32, TOKEN_LINE, 0.9);
+    lines(
+        &mut picture,
+        patches.columns as u32,
+        patches.rows as u32,
+        PATCH_LINE,
+        0.45,
+    );
+    lines(
+        &mut picture,
+        tokens.columns as u32,
+        tokens.rows as u32,
+        TOKEN_LINE,
+        0.9,
+    );
     picture
         .save_with_format(path, image::ImageFormat::Png)
         .map_err(|e| format!("cannot write {}: {e}", path.display()).into())

@@ -181,10 +181,7 @@ mod tests {
         let ragged = layer_norm(&[0.0; 6], &[1.0; 4], &[0.0; 4], 0.0, &mut out);
         assert!(matches!(ragged, Err(ShapeError::Ragged { row: 4, .. })));
         let bias = layer_norm(&[0.0; 6], &[1.0; 3], &[0.0; 2], 0.0, &mut out);
-        assert!(matches!(
-            bias,
-            Err(ShapeError::Length { what: "bias", .. })
-        ));
+        assert!(matches!(bias, Err(ShapeError::Length { what: "bias", .. })));
         let empty = layer_norm(&[], &[], &[], 0.0, &mut []);
         assert_eq!(empty, Err(ShapeError::Zero { what: "dim" }));
     }

@@ -101,7 +101,9 @@ pub enum ChatError {
         found: usize,
     },
     /// A text has more or fewer markers than there are images.
-    #[error("the prompt has {found} `{marker}` and there are {images} images; it must have one for each")]
+    #[error(
+        "the prompt has {found} `{marker}` and there are {images} images; it must have one for each"
+    )]
     MarkerCount {
         /// The marker.
         marker: &'static str,

@@ -49,7 +49,10 @@ impl DenseDecoder {
             let layer = DecoderLayerConfig {
                 attention,
                 intermediate: config.intermediate[i],
-                moe: config.moe.clone().map(|moe| MoeConfig { arithmetic, ..moe }),
+                moe: config
+                    .moe
+                    .clone()
+                    .map(|moe| MoeConfig { arithmetic, ..moe }),
                 activation: config.activation,
                 post_norms: config.post_norms,
                 eps: config.eps,

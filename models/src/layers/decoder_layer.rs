@@ -5,7 +5,8 @@ use burn::tensor::{Device, Tensor};
 use burn_gguf::ops::GluActivation;
 
 use super::{
-    Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, Moe, MoeConfig, RmsNorm, RopeTable,
+    Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, Moe, MoeConfig, RmsNorm,
+    RopeTable,
 };
 
 /// Shape and options of a [`DecoderLayer`].

@@ -103,10 +103,8 @@ impl Moe {
         let (gate, up) = match (&self.gate_up, &self.gate, &self.up) {
             (Some(gate_up), ..) => {
                 let both = gate_up.forward(x, ids.clone());
-                let half = |from: usize| {
-                    both.clone()
-                        .slice([0..tokens, 0..used, from..from + width])
-                };
+                let half =
+                    |from: usize| both.clone().slice([0..tokens, 0..used, from..from + width]);
                 (half(0), half(width))
             }
             (None, Some(gate), Some(up)) => {
@@ -134,7 +132,10 @@ impl Moe {
                 .expect("converted to f32 just now")
         };
         let logits = host(self.router.forward(x).into_data());
-        let bias = self.choice_bias.as_ref().map(|bias| host(bias.val().into_data()));
+        let bias = self
+            .choice_bias
+            .as_ref()
+            .map(|bias| host(bias.val().into_data()));
         let mut ids = Vec::with_capacity(tokens * used);
         let mut shares = Vec::with_capacity(tokens * used);
         for row in logits.chunks_exact(experts) {
@@ -175,7 +176,9 @@ impl Moe {
             let sum = chosen.iter().sum::<f32>().max(6.103_515_6e-5);
             chosen.iter_mut().for_each(|share| *share /= sum);
         }
-        chosen.iter_mut().for_each(|share| *share *= self.config.scale);
+        chosen
+            .iter_mut()
+            .for_each(|share| *share *= self.config.scale);
         (order, chosen)
     }
 }

@@ -87,7 +87,9 @@ pub(crate) fn load_vision(
     let found: Found = find(text, facts, &options.source)?;
     let mut log = found.log.clone();
     let Some(mmproj) = &found.mmproj else {
-        let reason = found.reason.unwrap_or_else(|| "there is no mmproj file".into());
+        let reason = found
+            .reason
+            .unwrap_or_else(|| "there is no mmproj file".into());
         return Ok(LoadedVision {
             vision: Err(reason),
             log,
@@ -97,7 +99,12 @@ pub(crate) fn load_vision(
     log.push(found.load_line(options.dtype.name()));
     let vision = Vision::load(mmproj, device, options, arithmetic)?;
     let embedded = match mmproj.is_embedded() {
-        true => mmproj.tensors().map(|(_, t)| t.name().to_owned()).collect(),
+        true => {
+            let tower = mmproj.tensors().map(|(_, t)| t.name().to_owned());
+            tower
+                .chain(mmproj.audio_tensors().iter().cloned())
+                .collect()
+        }
         false => Vec::new(),
     };
     Ok(LoadedVision {

@@ -1,7 +1,10 @@
-//! Image input: decoding pictures, turning them into what a vision tower reads, and finding the tower's file.
+//! Image input: decoding pictures, turning them into what a vision tower reads, the towers, and finding their files.
 
 pub mod discover;
+mod encoder;
+mod error;
 pub mod image;
+mod load;
 pub mod mmproj;
 pub mod processor;
 pub mod towers;

@@ -16,6 +16,9 @@ pub const BINDINGS: &[(&str, &str)] = &[
     ("blk.{}.ffn_gate_inp.weight", "layers.{}.moe.router.weight"),
     ("blk.{}.ffn_gate_exps.weight", "layers.{}.moe.gate.weight"),
     ("blk.{}.ffn_up_exps.weight", "layers.{}.moe.up.weight"),
-    ("blk.{}.ffn_gate_up_exps.weight", "layers.{}.moe.gate_up.weight"),
+    (
+        "blk.{}.ffn_gate_up_exps.weight",
+        "layers.{}.moe.gate_up.weight",
+    ),
     ("blk.{}.ffn_down_exps.weight", "layers.{}.moe.down.weight"),
 ];

@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn corners_stay_on_corners() {
-        assert_eq!(values(2, 5), [0.0, 0.5, 1.0, 1.5, 2.0, 6.0, 6.5, 7.0, 7.5, 8.0]);
+        assert_eq!(
+            values(2, 5),
+            [0.0, 0.5, 1.0, 1.5, 2.0, 6.0, 6.5, 7.0, 7.5, 8.0]
+        );
         assert_eq!(values(1, 1), [0.0]);
     }
 }

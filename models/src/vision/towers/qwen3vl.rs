@@ -22,7 +22,10 @@ const BINDINGS: &[(&str, &str)] = &[
     ("v.position_embd.weight", "positions.weight"),
     ("v.blk.{}.ln1.weight", "blocks.{}.attention_norm.weight"),
     ("v.blk.{}.ln1.bias", "blocks.{}.attention_norm.bias"),
-    ("v.blk.{}.attn_qkv.weight", "blocks.{}.attention.qkv.0.weight"),
+    (
+        "v.blk.{}.attn_qkv.weight",
+        "blocks.{}.attention.qkv.0.weight",
+    ),
     ("v.blk.{}.attn_qkv.bias", "blocks.{}.attention.qkv.0.bias"),
     ("v.blk.{}.attn_q.weight", "blocks.{}.attention.qkv.0.weight"),
     ("v.blk.{}.attn_q.bias", "blocks.{}.attention.qkv.0.bias"),
@@ -30,7 +33,10 @@ const BINDINGS: &[(&str, &str)] = &[
     ("v.blk.{}.attn_k.bias", "blocks.{}.attention.qkv.1.bias"),
     ("v.blk.{}.attn_v.weight", "blocks.{}.attention.qkv.2.weight"),
     ("v.blk.{}.attn_v.bias", "blocks.{}.attention.qkv.2.bias"),
-    ("v.blk.{}.attn_out.weight", "blocks.{}.attention.output.weight"),
+    (
+        "v.blk.{}.attn_out.weight",
+        "blocks.{}.attention.output.weight",
+    ),
     ("v.blk.{}.attn_out.bias", "blocks.{}.attention.output.bias"),
     ("v.blk.{}.ln2.weight", "blocks.{}.mlp_norm.weight"),
     ("v.blk.{}.ln2.bias", "blocks.{}.mlp_norm.bias"),
