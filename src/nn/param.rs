@@ -234,10 +234,7 @@ impl GgmlParam {
         let empty = Tensor::from_data(TensorData::new(vec![0u32], [1]), (&device, DType::U32));
         Self {
             words: Param::initialized(self.words.id, empty),
-            dense: Some(Param::initialized(
-                ParamId::new(),
-                values.slice([0..rows, 0..cols]).require_grad(),
-            )),
+            dense: Some(Param::from_tensor(values.slice([0..rows, 0..cols]))),
             ..self
         }
     }

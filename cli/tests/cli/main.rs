@@ -2,6 +2,7 @@
 
 mod matrix;
 mod quantize;
+mod vision;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -11,7 +11,7 @@ use super::discover::{Found, LogLine, VisionSource, find};
 use super::mmproj::{Activation, Mmproj, TextFacts};
 use super::processor::{ImageProcessor, ProcessorKind, ProcessorStyle};
 use super::towers::vit::VitConfig;
-use super::towers::{Qwen3VlTower, Qwen3VlTowerConfig, VisionTower};
+use super::towers::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig, VisionTower};
 use super::{Vision, VisionError};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport, load_module};
@@ -262,7 +262,13 @@ impl Qwen3VlTowerConfig {
             table_side: table_side as usize,
             output: clip.projection_dim,
             deepstack: clip.deepstack_layers.clone(),
-            temporal: mmproj.tensor("v.patch_embd.weight.1").is_some(),
+            patches: match mmproj.tensor("v.patch_embd.weight").map(|t| t.shape()) {
+                Some([_, _, 2, rows]) if *rows == 3 * clip.embedding_length as u64 => {
+                    PatchWeights::Joined
+                }
+                _ if mmproj.tensor("v.patch_embd.weight.1").is_some() => PatchWeights::Apart,
+                _ => PatchWeights::Summed,
+            },
         })
     }
 }

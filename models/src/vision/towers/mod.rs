@@ -5,7 +5,7 @@ pub mod position_table;
 mod qwen3vl;
 pub mod vit;
 
-pub use qwen3vl::{Qwen3VlTower, Qwen3VlTowerConfig};
+pub use qwen3vl::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig};
 
 use burn::tensor::Tensor;
 

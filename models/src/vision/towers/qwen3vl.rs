@@ -79,14 +79,26 @@ pub struct Qwen3VlTowerConfig {
     pub output: usize,
     /// Blocks behind which DeepStack takes features, in order.
     pub deepstack: Vec<usize>,
-    /// Whether the second frame of a temporal patch has weights of its own.
-    pub temporal: bool,
+    /// How the file has the weights of a temporal patch's two frames.
+    pub patches: PatchWeights,
+}
+
+/// How a file has the weights of a temporal patch's two frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchWeights {
+    /// One tensor, their sum: still pictures only.
+    Summed,
+    /// A tensor each.
+    Apart,
+    /// One tensor of both frames with rows `[hidden, channel]`, as Ollama wrote it.
+    Joined,
 }
 
 /// A vision transformer with two-axis rotary positions beside a learned table, merging 2 x 2 patches into a token.
 #[derive(Module, Debug)]
 pub struct Qwen3VlTower {
-    /// Patches of the first frame: `[3 * patch^2] -> [hidden]`.
+    /// Patches of the first frame: `[3 * patch^2] -> [hidden]`; of both, where the file has them joined:
+    /// `[2 * patch^2] -> [hidden * 3]`.
     pub patch: GgmlLinear,
     /// Patches of the second frame; a still picture is its own second frame.
     pub second_patch: Option<GgmlLinear>,
@@ -109,14 +121,17 @@ impl Qwen3VlTower {
     pub fn uninitialized(config: &Qwen3VlTowerConfig, device: &Device) -> Self {
         let vit = &config.vit;
         let group = config.merge_size * config.merge_size;
-        let patch = || {
-            let values = 3 * config.patch_size * config.patch_size;
-            GgmlLinear::uninitialized(values, vit.hidden, false, device)
-                .with_arithmetic(vit.arithmetic)
+        let pixels = config.patch_size * config.patch_size;
+        let patch = |input, output| {
+            GgmlLinear::uninitialized(input, output, false, device).with_arithmetic(vit.arithmetic)
         };
         Self {
-            patch: patch(),
-            second_patch: config.temporal.then(patch),
+            patch: match config.patches {
+                PatchWeights::Joined => patch(2 * pixels, 3 * vit.hidden),
+                _ => patch(3 * pixels, vit.hidden),
+            },
+            second_patch: (config.patches == PatchWeights::Apart)
+                .then(|| patch(3 * pixels, vit.hidden)),
             patch_bias: Param::from_tensor(Tensor::zeros([vit.hidden], device)),
             positions: PositionTable::new(config.table_side, vit.hidden, device),
             blocks: (0..config.layers)
@@ -183,18 +198,8 @@ impl Qwen3VlTower {
     /// # Panics
     /// If there are two frames and no weights for the second, or the shapes do not fit.
     pub fn forward(&self, frames: &[Tensor<3>], positions: &[[u32; 2]]) -> Tensor<3> {
-        let first = frames[0].clone();
-        let second = frames.last().unwrap_or(&first).clone();
-        let device = first.device();
-        let x = match (&self.second_patch, frames.len()) {
-            (None, 1) => self.patch.forward(first),
-            (Some(second_patch), 1) => {
-                let [a, b] = GgmlLinear::forward_pair([&self.patch, second_patch], first);
-                a + b
-            }
-            (Some(second_patch), _) => self.patch.forward(first) + second_patch.forward(second),
-            (None, _) => panic!("the tower has no weights for a second frame"),
-        };
+        let device = frames[0].device();
+        let x = self.embed_patches(frames);
         let extent = |axis: usize| positions.iter().map(|p| p[axis] as usize + 1).max();
         let (rows, columns) = (extent(0).unwrap_or(0), extent(1).unwrap_or(0));
         let table = self.positions.resample(rows, columns, positions);
@@ -219,6 +224,48 @@ impl Qwen3VlTower {
     }
 }
 
+impl Qwen3VlTower {
+    /// The convolution over patches, `[batch, patches, 3 * patch^2] -> [batch, patches, hidden]`.
+    fn embed_patches(&self, frames: &[Tensor<3>]) -> Tensor<3> {
+        let first = frames[0].clone();
+        // A still picture is its own second frame.
+        let second = frames.last().unwrap_or(&first).clone();
+        match (self.config.patches, &self.second_patch) {
+            (PatchWeights::Joined, _) => self.embed_joined(first, second),
+            (_, Some(second_patch)) if frames.len() == 1 => {
+                let [a, b] = GgmlLinear::forward_pair([&self.patch, second_patch], first);
+                a + b
+            }
+            (_, Some(second_patch)) => self.patch.forward(first) + second_patch.forward(second),
+            (_, None) => {
+                assert!(
+                    frames.len() == 1,
+                    "the tower has no weights for a second frame"
+                );
+                self.patch.forward(first)
+            }
+        }
+    }
+
+    /// Each channel goes through the weights of all channels; its own are kept.
+    fn embed_joined(&self, first: Tensor<3>, second: Tensor<3>) -> Tensor<3> {
+        let [batch, patches, values] = first.dims();
+        let (pixels, hidden) = (values / 3, self.config.vit.hidden);
+        let channels = |frame: Tensor<3>| frame.reshape([batch, patches * 3, pixels]);
+        let x = Tensor::cat(vec![channels(first), channels(second)], 2);
+        let y = self
+            .patch
+            .forward(x)
+            .reshape([batch * patches, 3, hidden, 3]);
+        let own = |c: usize| {
+            y.clone()
+                .slice([0..batch * patches, c..c + 1, 0..hidden, c..c + 1])
+                .reshape([batch, patches, hidden])
+        };
+        own(0) + own(1) + own(2)
+    }
+}
+
 impl VisionTower for Qwen3VlTower {
     fn output_width(&self) -> usize {
         self.config.output * (1 + self.config.deepstack.len())
@@ -236,7 +283,7 @@ impl VisionTower for Qwen3VlTower {
         let patches = rows * columns;
         let positions = &values.positions[..patches];
         let moving = image.frames().len() > 1;
-        if moving && self.second_patch.is_none() {
+        if moving && self.config.patches == PatchWeights::Summed {
             return Err(TowerError::NoTemporalWeights);
         }
         // A row holds channels, of each the frames, of each the pixels; here a frame is a tensor.
