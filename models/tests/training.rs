@@ -15,7 +15,7 @@ use burn_gguf_models::layers::{CacheDtype, Positions};
 use burn_gguf_models::vision::mmproj::Mmproj;
 use burn_gguf_models::vision::towers::Qwen3VlTower;
 use burn_gguf_models::{LoadOptions, LogitsOf, ModelInput, TextModel};
-use burn_optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn_optim::{AdamWConfig, GradientsParams};
 use burn_store::{IdentityAdapter, ModuleSnapshot};
 use common::{case, nmse};
 

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use burn_store::{ApplyResult, ModuleSnapshot};
 
 use super::applier::{PackedApplier, PackedSource};
-use super::dense::{dense_blocks, dequantize};
+use super::dense::{dense_blocks, dequantize, plain_type};
 use super::{GgufStore, GgufStoreError, LoadProfile, LoadProgress, NameMap, ProgressFn};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::layout::GgmlLayout;
@@ -151,6 +151,10 @@ impl PackedSource for GgufSource<'_> {
         }
         let info = self.files.get(path).copied()?;
         let result = match self.profile {
+            // What has the wanted form already is not copied.
+            LoadProfile::Dense(dtype) if info.ggml_type() == Some(plain_type(dtype)) => {
+                GgmlTensor::from_gguf(info, device).map_err(|e| e.to_string())
+            }
             LoadProfile::Packed => GgmlTensor::from_gguf(info, device).map_err(|e| e.to_string()),
             LoadProfile::Dense(dtype) => info
                 .usable_type()

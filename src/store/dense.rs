@@ -72,6 +72,15 @@ pub(crate) fn dequantize(ggml_type: GgmlType, blocks: &[u8]) -> Result<Vec<f32>,
     Ok(out)
 }
 
+/// The ggml type of a [`LoadProfile::Dense`](super::LoadProfile)'s values.
+pub(super) fn plain_type(dtype: FloatDType) -> GgmlType {
+    match dtype {
+        FloatDType::F16 => GgmlType::F16,
+        FloatDType::BF16 => GgmlType::BF16,
+        _ => GgmlType::F32,
+    }
+}
+
 /// The tensor's values as blocks of a plain float type, for [`LoadProfile::Dense`](super::LoadProfile).
 pub(super) fn dense_blocks(
     info: &TensorInfo,
@@ -79,26 +88,15 @@ pub(super) fn dense_blocks(
     dtype: FloatDType,
 ) -> Result<(GgmlLayout, bytes::Bytes), TensorError> {
     let values = dequantize(ggml_type, info.data())?;
-    let (dense, blocks): (GgmlType, Vec<u8>) = match dtype {
-        FloatDType::F16 => (
-            GgmlType::F16,
-            values
-                .iter()
-                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
-                .collect(),
-        ),
-        FloatDType::BF16 => (
-            GgmlType::BF16,
-            values
-                .iter()
-                .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
-                .collect(),
-        ),
-        _ => (
-            GgmlType::F32,
-            values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        ),
-    };
+    let dense = plain_type(dtype);
+    let mut blocks = Vec::with_capacity(values.len() * dense.block_bytes());
+    match dense {
+        GgmlType::F16 => blocks.extend(values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes())),
+        GgmlType::BF16 => {
+            blocks.extend(values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()));
+        }
+        _ => blocks.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+    }
     Ok((layout_of(dense, info.shape())?, bytes::Bytes::from(blocks)))
 }
 

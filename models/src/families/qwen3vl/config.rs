@@ -33,7 +33,9 @@ fn read(gguf: &Gguf, architecture: &str) -> Result<DecoderConfig, ModelError> {
     let sections = keys.rope_sections(config.rope.n_rot)?;
     config.rope.sections = Some(sections);
     config.rope_sliding.sections = Some(sections);
-    config.deepstack = keys.get_or("n_deepstack_layers", 0)?;
+    // Files that hold their tower (Ollama's) list its layers instead.
+    let listed: Vec<i64> = keys.get_or("vision.deepstack_visual_indexes", Vec::new())?;
+    config.deepstack = keys.get_or("n_deepstack_layers", listed.len())?;
     if config.deepstack > config.layers() {
         return Err(keys.invalid(
             "n_deepstack_layers",
