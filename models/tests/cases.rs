@@ -22,6 +22,8 @@ const EXACT: &[(&str, &str)] = &[
     ("qwen3moe/model-bf16.gguf", "qwen3moe/text"),
     ("qwen3moe/model-q4_k_m.gguf", "qwen3moe/text-q4_k_m"),
     ("qwen3vlmoe/model-bf16.gguf", "qwen3vlmoe/text"),
+    ("minimax-m2/model-bf16.gguf", "minimax-m2/text"),
+    ("muse-glimmer/model-bf16.gguf", "muse-glimmer/text"),
     ("qwen3/model-q4_k_m.gguf", "qwen3/text-q4_k_m"),
     ("qwen3/model-q4_0.gguf", "qwen3/text-q4_0"),
     ("qwen3/model-q8_0.gguf", "qwen3/text-q8_0"),

@@ -1,10 +1,10 @@
 //! Configuration of a dense decoder and the metadata all families share.
 
-use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata};
+use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata, Value};
 use burn_gguf::ops::{GluActivation, RopeStyle};
 
 use crate::error::ModelError;
-use crate::layers::{MoeConfig, RopeConfig, Yarn};
+use crate::layers::{MoeConfig, QkNorm, RopeConfig, Yarn};
 
 /// Shape and options of a [`DenseDecoder`](super::DenseDecoder).
 #[derive(Clone, Debug)]
@@ -43,10 +43,18 @@ pub struct DecoderConfig {
     pub activation: GluActivation,
     /// Whether each layer's query, key and value projections have biases.
     pub qkv_bias: bool,
-    /// Whether queries and keys are normalized per head.
-    pub qk_norm: bool,
-    /// Whether the outputs of attention and MLP are normalized (Gemma).
-    pub post_norms: bool,
+    /// How queries and keys are normalized.
+    pub qk_norm: QkNorm,
+    /// Whether attention's findings pass a gate.
+    pub attention_gate: bool,
+    /// Epsilon of the norms of attention's and the MLP's outputs, where there are such (Gemma).
+    pub post_norms: Option<f32>,
+    /// Whether full-attention layers know no positions.
+    pub nope_full: bool,
+    /// Epsilon of a norm without weights over what the first layer reads.
+    pub input_norm: Option<f32>,
+    /// Factor on the logits.
+    pub logit_scale: Option<f32>,
     /// Logits become `cap * tanh(logits / cap)`.
     pub logit_softcap: Option<f32>,
     /// Layers behind which images add to the residual stream (DeepStack), from the first on.
@@ -150,8 +158,12 @@ impl DecoderConfig {
             moe: None,
             activation: GluActivation::Silu,
             qkv_bias: gguf.tensors().any(|t| is_qkv_bias(t.name())),
-            qk_norm: false,
-            post_norms: false,
+            qk_norm: QkNorm::None,
+            attention_gate: false,
+            post_norms: None,
+            nope_full: false,
+            input_norm: None,
+            logit_scale: None,
             logit_softcap: None,
             deepstack: 0,
             tied_output: gguf.tensor("output.weight").is_none(),
@@ -243,6 +255,21 @@ impl<'a> MetadataReader<'a> {
             value: value.to_string(),
             reason: reason.to_string(),
         }
+    }
+
+    /// Which layers have a sliding window (`attention.sliding_window_pattern`): a boolean for each, or every `n`-th has
+    /// none (`default` where the key is absent).
+    ///
+    /// # Errors
+    /// A key of another kind, or a list of another length.
+    pub fn sliding_layers(&self, layers: usize, default: usize) -> Result<Vec<bool>, ModelError> {
+        let key = "attention.sliding_window_pattern";
+        let list = matches!(self.metadata.value(&self.full(key)), Some(Value::Array(_)));
+        if list {
+            return Ok(self.per_layer(key, layers)?);
+        }
+        let n: usize = self.get_or(key, default)?;
+        Ok((0..layers).map(|i| n == 0 || i % n < n - 1).collect())
     }
 
     /// How the pairs of a head divide among time, row and column (`rope.dimension_sections`).

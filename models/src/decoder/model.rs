@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf::Arithmetic;
-use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
+use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
 
 use super::DecoderConfig;
 use crate::layers::{
@@ -43,6 +43,7 @@ impl DenseDecoder {
                 window: config.windows[i],
                 qkv_bias: config.qkv_bias,
                 qk_norm: config.qk_norm,
+                gate: config.attention_gate,
                 eps: config.eps,
                 arithmetic,
             };
@@ -83,6 +84,10 @@ impl DenseDecoder {
         let logits = match &self.output {
             Some(output) => output.forward(x),
             None => self.embedding.as_linear(x, self.arithmetic),
+        };
+        let logits = match self.config.logit_scale {
+            Some(scale) => logits * scale,
+            None => logits,
         };
         match self.config.logit_softcap {
             Some(cap) => (logits / cap).tanh() * cap,
@@ -153,6 +158,9 @@ impl TextModel for DenseDecoder {
             .ropes
             .each_ref()
             .map(|rope| rope.table(&positions, &device));
+        if let Some(eps) = self.config.input_norm {
+            x = functional::rms_norm(x, Tensor::ones([hidden], &device), eps);
+        }
         let mut deepstack = deepstack.into_iter();
         for ((layer, layer_cache), window) in self
             .layers
@@ -160,7 +168,10 @@ impl TextModel for DenseDecoder {
             .zip(cache.layers_mut())
             .zip(&self.config.windows)
         {
-            let rope = if window.is_some() { &sliding } else { &full };
+            let rope = match window {
+                Some(_) => Some(&sliding),
+                None => (!self.config.nope_full).then_some(&full),
+            };
             x = layer.forward(x, rope, layer_cache, start, limits);
             if let Some(image) = deepstack.next() {
                 x = x + image;

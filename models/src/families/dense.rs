@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
+use super::experts::EXPERT_BINDINGS;
 use crate::decoder::{DecoderConfig, DenseDecoder};
 use crate::error::ModelError;
 use crate::load::{self, LoadOptions, LoadReport};
@@ -36,7 +37,12 @@ pub(super) fn load_module(
     options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
-    load::load_module(gguf, model, &[SHARED_BINDINGS, bindings], options)
+    load::load_module(
+        gguf,
+        model,
+        &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings],
+        options,
+    )
 }
 
 /// As [`load_module`], for any text model.

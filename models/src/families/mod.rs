@@ -1,7 +1,10 @@
 //! The model families: configuration, binding table and loader of each architecture.
 
 pub mod dense;
+pub mod experts;
 pub mod gemma3;
+pub mod minimax_m2;
+pub mod muse_glimmer;
 pub mod qwen;
 pub mod qwen3vl;
 mod registry;

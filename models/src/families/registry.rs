@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use super::{gemma3, qwen, qwen3vl};
+use super::{gemma3, minimax_m2, muse_glimmer, qwen, qwen3vl};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
@@ -81,6 +81,28 @@ const FAMILIES: &[Family] = &[
             "scaled embeddings",
         ],
         load: gemma3::load,
+    },
+    Family {
+        architecture: "minimax-m2",
+        models: "MiniMax-M2",
+        parts: &[
+            "QK norm over all heads",
+            "partly rotating heads",
+            "sigmoid top-k experts with a choice bias",
+        ],
+        load: minimax_m2::load,
+    },
+    Family {
+        architecture: "muse-glimmer",
+        models: "Muse-Glimmer (text)",
+        parts: &[
+            "gated attention",
+            "sliding-window layers",
+            "full layers without positions",
+            "sandwich norms",
+            "scaled and capped logits",
+        ],
+        load: muse_glimmer::load,
     },
 ];
 

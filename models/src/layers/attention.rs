@@ -8,6 +8,18 @@ use burn_gguf::ops::AttentionParams;
 
 use super::{CacheLimits, LayerCache, RmsNorm, RopeTable};
 
+/// How queries and keys are normalized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Not at all.
+    #[default]
+    None,
+    /// Each head on its own.
+    Head,
+    /// All heads of a token together.
+    Token,
+}
+
 /// Shape and options of an [`Attention`] layer.
 #[derive(Clone, Debug)]
 pub struct AttentionConfig {
@@ -25,8 +37,10 @@ pub struct AttentionConfig {
     pub window: Option<usize>,
     /// Whether query, key and value projections have a bias.
     pub qkv_bias: bool,
-    /// Whether queries and keys are normalized per head.
-    pub qk_norm: bool,
+    /// How queries and keys are normalized.
+    pub qk_norm: QkNorm,
+    /// Whether a gate, a sigmoid of a projection of the input, multiplies what attention found.
+    pub gate: bool,
     /// Epsilon of those norms.
     pub eps: f32,
     /// How products are computed.
@@ -44,10 +58,14 @@ pub struct Attention {
     pub v: GgmlLinear,
     /// Output projection, `[heads * head_dim] -> [hidden]`.
     pub output: GgmlLinear,
-    /// Norm of each query head.
+    /// Norm of each query head, or of all together.
     pub q_norm: Option<RmsNorm>,
-    /// Norm of each key head.
+    /// Norm of each key head, or of all together.
     pub k_norm: Option<RmsNorm>,
+    /// Gate projection, `[hidden] -> [heads * head_dim]`.
+    pub gate: Option<GgmlLinear>,
+    #[module(skip)]
+    qk_norm: QkNorm,
     #[module(skip)]
     heads: usize,
     #[module(skip)]
@@ -67,10 +85,13 @@ impl Attention {
             GgmlLinear::uninitialized(input, output, bias, device)
                 .with_arithmetic(config.arithmetic)
         };
-        let norm = || {
-            config
-                .qk_norm
-                .then(|| RmsNorm::new(config.head_dim, config.eps, device))
+        let norm = |heads: usize| {
+            let dim = match config.qk_norm {
+                QkNorm::None => return None,
+                QkNorm::Head => config.head_dim,
+                QkNorm::Token => heads * config.head_dim,
+            };
+            Some(RmsNorm::new(dim, config.eps, device))
         };
         let (q_width, kv_width) = (
             config.heads * config.head_dim,
@@ -81,8 +102,10 @@ impl Attention {
             k: linear(config.hidden, kv_width, config.qkv_bias),
             v: linear(config.hidden, kv_width, config.qkv_bias),
             output: linear(q_width, config.hidden, false),
-            q_norm: norm(),
-            k_norm: norm(),
+            q_norm: norm(config.heads),
+            k_norm: norm(config.kv_heads),
+            gate: config.gate.then(|| linear(config.hidden, q_width, false)),
+            qk_norm: config.qk_norm,
             heads: config.heads,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
@@ -92,24 +115,32 @@ impl Attention {
     }
 
     /// `[batch, seq, hidden] -> [batch, seq, hidden]`; the tokens stand at `position` and after, the cache holds
-    /// everything before.
+    /// everything before. Without a `rope`, positions do not matter.
     pub fn forward(
         &self,
         x: Tensor<3>,
-        rope: &RopeTable,
+        rope: Option<&RopeTable>,
         cache: &mut LayerCache,
         position: usize,
         limits: CacheLimits,
     ) -> Tensor<3> {
         let [batch, seq, _] = x.dims();
+        let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone()));
         let [q, k, v] = GgmlLinear::forward_triple([&self.q, &self.k, &self.v], x);
         let heads = |t: Tensor<3>, n: usize| t.reshape([batch, seq, n, self.head_dim]);
-        let normed = |t: Tensor<4>, norm: &Option<RmsNorm>| match norm {
-            Some(norm) => norm.forward(t),
-            None => t,
+        let prepared = |t: Tensor<3>, n: usize, norm: &Option<RmsNorm>| {
+            let t = match (norm, self.qk_norm) {
+                (Some(norm), QkNorm::Token) => heads(norm.forward(t), n),
+                (Some(norm), _) => norm.forward(heads(t, n)),
+                (None, _) => heads(t, n),
+            };
+            match rope {
+                Some(rope) => rope.apply(t),
+                None => t,
+            }
         };
-        let q = rope.apply(normed(heads(q, self.heads), &self.q_norm));
-        let k = rope.apply(normed(heads(k, self.kv_heads), &self.k_norm));
+        let q = prepared(q, self.heads, &self.q_norm);
+        let k = prepared(k, self.kv_heads, &self.k_norm);
         let (k, v) = cache.append(k, heads(v, self.kv_heads), position, limits);
         let params = AttentionParams {
             len: position + seq,
@@ -119,7 +150,11 @@ impl Attention {
             softcap: None,
         };
         let out = functional::attention(q, k, v, params);
-        self.output
-            .forward(out.reshape([batch, seq, self.heads * self.head_dim]))
+        let out = out.reshape([batch, seq, self.heads * self.head_dim]);
+        let out = match gate {
+            Some(gate) => out * burn::tensor::activation::sigmoid(gate),
+            None => out,
+        };
+        self.output.forward(out)
     }
 }

@@ -20,8 +20,8 @@ pub struct DecoderLayerConfig {
     pub moe: Option<MoeConfig>,
     /// The MLP's activation.
     pub activation: GluActivation,
-    /// Whether the outputs of attention and MLP are normalized too (Gemma).
-    pub post_norms: bool,
+    /// Epsilon of the norms of attention's and the MLP's outputs, where there are such (Gemma).
+    pub post_norms: Option<f32>,
     /// Epsilon of the norms.
     pub eps: f32,
 }
@@ -50,7 +50,7 @@ impl DecoderLayer {
     pub fn uninitialized(config: &DecoderLayerConfig, device: &Device) -> Self {
         let hidden = config.attention.hidden;
         let norm = || RmsNorm::new(hidden, config.eps, device);
-        let post = || config.post_norms.then(norm);
+        let post = || (config.post_norms).map(|eps| RmsNorm::new(hidden, eps, device));
         Self {
             attention_norm: norm(),
             attention: Attention::uninitialized(&config.attention, device),
@@ -74,7 +74,7 @@ impl DecoderLayer {
     pub fn forward(
         &self,
         x: Tensor<3>,
-        rope: &RopeTable,
+        rope: Option<&RopeTable>,
         cache: &mut LayerCache,
         position: usize,
         limits: CacheLimits,

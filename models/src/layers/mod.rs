@@ -9,7 +9,7 @@ mod norm;
 mod positions;
 mod rope;
 
-pub use attention::{Attention, AttentionConfig};
+pub use attention::{Attention, AttentionConfig, QkNorm};
 pub use cache::{CacheDtype, CacheLimits, KvCache, LayerCache};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
 pub use mlp::GatedMlp;

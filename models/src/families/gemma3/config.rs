@@ -1,11 +1,11 @@
 //! Configuration from metadata.
 
-use burn_gguf::gguf::{Gguf, Value};
+use burn_gguf::gguf::Gguf;
 use burn_gguf::ops::GluActivation;
 
 use crate::decoder::{DecoderConfig, MetadataReader};
 use crate::error::ModelError;
-use crate::layers::RopeConfig;
+use crate::layers::{QkNorm, RopeConfig};
 
 /// Layers of the 27B model, the one that scales attention by `hidden / heads` rather than the head width.
 const LAYERS_27B: usize = 62;
@@ -19,7 +19,7 @@ pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
     let read = DecoderConfig::read(gguf, "gemma3")?;
     let layers = read.layers();
     let window: usize = keys.get_or("attention.sliding_window", 0)?;
-    let sliding = sliding_layers(&keys, gguf, layers)?;
+    let sliding = keys.sliding_layers(layers, 6)?;
     let scale_width = if layers == LAYERS_27B {
         read.hidden / read.heads[0]
     } else {
@@ -40,26 +40,9 @@ pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
         attention_scale: 1.0 / (scale_width as f32).sqrt(),
         embedding_scale: Some((read.hidden as f32).sqrt()),
         activation: GluActivation::GeluTanh,
-        qk_norm: true,
-        post_norms: true,
+        qk_norm: QkNorm::Head,
+        post_norms: Some(read.eps),
         logit_softcap: (cap > 0.0).then_some(cap),
         ..read
     })
-}
-
-/// Which layers slide: every `n`-th does not (default 6), or a boolean per layer.
-fn sliding_layers(
-    keys: &MetadataReader<'_>,
-    gguf: &Gguf,
-    layers: usize,
-) -> Result<Vec<bool>, ModelError> {
-    let key = "attention.sliding_window_pattern";
-    if matches!(
-        gguf.metadata().value(&format!("gemma3.{key}")),
-        Some(Value::Array(_))
-    ) {
-        return Ok(keys.per_layer(key, layers)?);
-    }
-    let n: usize = keys.get_or(key, 6)?;
-    Ok((0..layers).map(|i| n == 0 || i % n < n - 1).collect())
 }

@@ -13,12 +13,4 @@ pub const BINDINGS: &[(&str, &str)] = &[
         "blk.{}.attn_k_norm.weight",
         "layers.{}.attention.k_norm.weight",
     ),
-    ("blk.{}.ffn_gate_inp.weight", "layers.{}.moe.router.weight"),
-    ("blk.{}.ffn_gate_exps.weight", "layers.{}.moe.gate.weight"),
-    ("blk.{}.ffn_up_exps.weight", "layers.{}.moe.up.weight"),
-    (
-        "blk.{}.ffn_gate_up_exps.weight",
-        "layers.{}.moe.gate_up.weight",
-    ),
-    ("blk.{}.ffn_down_exps.weight", "layers.{}.moe.down.weight"),
 ];

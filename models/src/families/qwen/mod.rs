@@ -4,7 +4,7 @@ mod bind;
 mod config;
 
 pub use bind::BINDINGS;
-pub use config::{qwen2_config, qwen3_config, qwen3moe_config, softmax_experts};
+pub use config::{qwen2_config, qwen3_config, qwen3moe_config};
 
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;

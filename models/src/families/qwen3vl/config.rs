@@ -4,7 +4,8 @@ use burn_gguf::gguf::Gguf;
 
 use crate::decoder::{DecoderConfig, MetadataReader};
 use crate::error::ModelError;
-use crate::families::qwen::softmax_experts;
+use crate::families::experts::softmax_experts;
+use crate::layers::QkNorm;
 
 /// `qwen3vl`: `qwen3` with rotary positions of three axes, and images that add to the first layers.
 ///
@@ -29,7 +30,7 @@ pub fn moe_config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
 fn read(gguf: &Gguf, architecture: &str) -> Result<DecoderConfig, ModelError> {
     let keys = MetadataReader::new(gguf.metadata(), architecture);
     let mut config = DecoderConfig::read(gguf, architecture)?;
-    config.qk_norm = true;
+    config.qk_norm = QkNorm::Head;
     let sections = keys.rope_sections(config.rope.n_rot)?;
     config.rope.sections = Some(sections);
     config.rope_sliding.sections = Some(sections);

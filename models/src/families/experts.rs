@@ -1,0 +1,89 @@
+//! Experts from metadata.
+
+use burn_gguf::Arithmetic;
+use burn_gguf::gguf::Gguf;
+
+use crate::decoder::{DecoderConfig, MetadataReader};
+use crate::error::ModelError;
+use crate::layers::{Gating, MoeConfig};
+
+/// GGUF tensor names of experts and module paths; `{}` is the layer.
+pub const EXPERT_BINDINGS: &[(&str, &str)] = &[
+    ("blk.{}.ffn_gate_inp.weight", "layers.{}.moe.router.weight"),
+    ("blk.{}.exp_probs_b.bias", "layers.{}.moe.choice_bias"),
+    ("blk.{}.ffn_gate_exps.weight", "layers.{}.moe.gate.weight"),
+    ("blk.{}.ffn_up_exps.weight", "layers.{}.moe.up.weight"),
+    (
+        "blk.{}.ffn_gate_up_exps.weight",
+        "layers.{}.moe.gate_up.weight",
+    ),
+    ("blk.{}.ffn_down_exps.weight", "layers.{}.moe.down.weight"),
+];
+
+/// The experts of `qwen3moe` and its relatives: shares are a softmax, and those of the chosen experts add up to 1 whatever
+/// `expert_weights_norm` says.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn softmax_experts(gguf: &Gguf, model: &DecoderConfig) -> Result<MoeConfig, ModelError> {
+    read(gguf, model, Gating::Softmax)
+}
+
+/// The experts of `minimax-m2`: shares are sigmoids, the choice among them has a bias, and those chosen add up to 1.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn sigmoid_experts(gguf: &Gguf, model: &DecoderConfig) -> Result<MoeConfig, ModelError> {
+    let keys = MetadataReader::new(gguf.metadata(), &model.architecture);
+    // 2 is the sigmoid, 0 and absence the family's own.
+    let gating: u32 = keys.get_or("expert_gating_func", 2)?;
+    if gating != 2 && gating != 0 {
+        return Err(keys.invalid(
+            "expert_gating_func",
+            gating,
+            "this family has a sigmoid (2)",
+        ));
+    }
+    Ok(MoeConfig {
+        choice_bias: true,
+        ..read(gguf, model, Gating::Sigmoid)?
+    })
+}
+
+fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig, ModelError> {
+    let keys = MetadataReader::new(gguf.metadata(), &model.architecture);
+    let experts: usize = keys.get("expert_count")?;
+    let router = gguf.require("blk.0.ffn_gate_inp.weight")?;
+    if experts == 0 || router.shape().get(1) != Some(&(experts as u64)) {
+        let reason = format!("the router's tensor has the shape {:?}", router.shape());
+        return Err(keys.invalid("expert_count", experts, &reason));
+    }
+    let used: usize = keys.get("expert_used_count")?;
+    if used == 0 || used > experts {
+        let reason = format!("it must be 1 to {experts}, the number of experts");
+        return Err(keys.invalid("expert_used_count", used, &reason));
+    }
+    let fallback = model.intermediate[0] / used;
+    let intermediate: usize = keys.get_or("expert_feed_forward_length", fallback)?;
+    let fused_gate_up = gguf.tensor("blk.0.ffn_gate_up_exps.weight").is_some();
+    // Refused before anything of that size is laid out.
+    let widest = gguf.tensors().map(|t| t.n_elements()).max().unwrap_or(0);
+    if intermediate == 0 || intermediate as u64 > widest {
+        let reason = "no tensor of the file is that wide";
+        return Err(keys.invalid("expert_feed_forward_length", intermediate, reason));
+    }
+    let scale: f32 = keys.get_or("expert_weights_scale", 0.0)?;
+    Ok(MoeConfig {
+        hidden: model.hidden,
+        experts,
+        used,
+        intermediate,
+        gating,
+        normalize: true,
+        scale: if scale == 0.0 { 1.0 } else { scale },
+        choice_bias: false,
+        fused_gate_up,
+        activation: model.activation,
+        arithmetic: Arithmetic::default(),
+    })
+}
