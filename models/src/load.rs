@@ -32,6 +32,8 @@ pub struct LoadOptions {
 pub struct LoadReport {
     /// Tensors of the file that no part of the model uses.
     pub unused: Vec<String>,
+    /// Tensors of blocks behind the last layer, which predict further tokens (MTP, NextN) and are not run.
+    pub skipped: Vec<String>,
     /// Names of the packed weights in the file, by their parameter's id.
     pub weights: HashMap<ParamId, String>,
 }
@@ -76,6 +78,7 @@ pub(crate) fn load_module<M: Module>(
         model,
         LoadReport {
             unused: result.unused,
+            skipped: Vec::new(),
             weights: store.loaded_weights().clone(),
         },
     ))

@@ -145,7 +145,8 @@ impl<'m> Session<'m> {
                 limit: self.cache.max_len(),
             });
         }
-        self.cache.truncate(shared);
+        // A recurrence cannot go back: it starts again.
+        let shared = self.cache.truncate(shared);
         self.history.truncate(shared);
         let positions = prompt.positions(self.model.image_positions(), 0);
         let mut all = Vec::new();

@@ -91,7 +91,11 @@ fn measure(
     once(&mut session, &mut ids, n_prompt.min(32), n_gen.min(4))?;
     let mut times = Vec::new();
     for _ in 0..args.repetitions {
-        session.cache_mut().truncate(args.n_depth);
+        // A recurrence cannot be cut back and starts again.
+        let kept = session.cache_mut().truncate(args.n_depth);
+        if kept < args.n_depth {
+            session.feed(&ids.take(args.n_depth - kept))?;
+        }
         times.push(once(&mut session, &mut ids, n_prompt, n_gen)?);
     }
     let mut name = match n_gen {

@@ -42,6 +42,13 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
         bar.finish_and_clear();
     }
     print_log(model.vision_log());
+    let skipped = model.report().skipped.len();
+    if skipped > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "note: {skipped} tensors of blocks that predict further tokens (MTP) are not run"
+        );
+    }
     let unused = &model.report().unused;
     if !unused.is_empty() {
         let _ = writeln!(

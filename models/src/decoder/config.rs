@@ -4,7 +4,7 @@ use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata, Value};
 use burn_gguf::ops::{GluActivation, RopeStyle};
 
 use crate::error::ModelError;
-use crate::layers::{MoeConfig, QkNorm, RopeConfig, Yarn};
+use crate::layers::{AttentionGate, DeltaNetConfig, MoeConfig, QkNorm, RopeConfig, Yarn};
 
 /// Shape and options of a [`DenseDecoder`](super::DenseDecoder).
 #[derive(Clone, Debug)]
@@ -45,8 +45,12 @@ pub struct DecoderConfig {
     pub qkv_bias: bool,
     /// How queries and keys are normalized.
     pub qk_norm: QkNorm,
-    /// Whether attention's findings pass a gate.
-    pub attention_gate: bool,
+    /// The gate on what attention found.
+    pub attention_gate: AttentionGate,
+    /// The delta net of layers that have one in place of attention, and whether the file joins its strength and decay.
+    pub delta_net: Option<(DeltaNetConfig, bool)>,
+    /// Which layers those are; none where the list is empty.
+    pub recurrent: Vec<bool>,
     /// Epsilon of the norms of attention's and the MLP's outputs, where there are such (Gemma).
     pub post_norms: Option<f32>,
     /// Whether full-attention layers know no positions.
@@ -159,7 +163,9 @@ impl DecoderConfig {
             activation: GluActivation::Silu,
             qkv_bias: gguf.tensors().any(|t| is_qkv_bias(t.name())),
             qk_norm: QkNorm::None,
-            attention_gate: false,
+            attention_gate: AttentionGate::None,
+            delta_net: None,
+            recurrent: Vec::new(),
             post_norms: None,
             nope_full: false,
             input_norm: None,

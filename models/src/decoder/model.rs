@@ -7,7 +7,8 @@ use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
 
 use super::DecoderConfig;
 use crate::layers::{
-    AttentionConfig, DecoderLayer, DecoderLayerConfig, KvCache, MoeConfig, RmsNorm, Rope, RopeTable,
+    AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, MoeConfig, RmsNorm,
+    Rope, RopeTable,
 };
 use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 
@@ -49,6 +50,9 @@ impl DenseDecoder {
             };
             let layer = DecoderLayerConfig {
                 attention,
+                delta_net: (config.delta_net.clone())
+                    .filter(|_| config.recurrent.get(i) == Some(&true))
+                    .map(|(net, joined)| (DeltaNetConfig { arithmetic, ..net }, joined)),
                 intermediate: config.intermediate[i],
                 moe: config
                     .moe

@@ -37,12 +37,20 @@ pub(super) fn load_module(
     options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
-    load::load_module(
-        gguf,
-        model,
-        &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings],
-        options,
-    )
+    let tables: &[&[_]] = &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings];
+    let (model, mut report) = load::load_module(gguf, model, tables, options)?;
+    let layers = config.layers();
+    (report.skipped, report.unused) = report
+        .unused
+        .into_iter()
+        .partition(|name| block(name).is_some_and(|block| block >= layers));
+    Ok((model, report))
+}
+
+/// The block a tensor belongs to.
+fn block(name: &str) -> Option<usize> {
+    let (number, _) = name.strip_prefix("blk.")?.split_once('.')?;
+    number.parse().ok()
 }
 
 /// As [`load_module`], for any text model.

@@ -18,6 +18,22 @@ pub const EXPERT_BINDINGS: &[(&str, &str)] = &[
         "layers.{}.moe.gate_up.weight",
     ),
     ("blk.{}.ffn_down_exps.weight", "layers.{}.moe.down.weight"),
+    (
+        "blk.{}.ffn_gate_shexp.weight",
+        "layers.{}.moe.shared.gate.weight",
+    ),
+    (
+        "blk.{}.ffn_up_shexp.weight",
+        "layers.{}.moe.shared.up.weight",
+    ),
+    (
+        "blk.{}.ffn_down_shexp.weight",
+        "layers.{}.moe.shared.down.weight",
+    ),
+    (
+        "blk.{}.ffn_gate_inp_shexp.weight",
+        "layers.{}.moe.shared_gate.weight",
+    ),
 ];
 
 /// The experts of `qwen3moe` and its relatives: shares are a softmax, and those of the chosen experts add up to 1 whatever
@@ -47,6 +63,28 @@ pub fn sigmoid_experts(gguf: &Gguf, model: &DecoderConfig) -> Result<MoeConfig, 
     Ok(MoeConfig {
         choice_bias: true,
         ..read(gguf, model, Gating::Sigmoid)?
+    })
+}
+
+/// The experts of `qwen35moe` and `qwen3next`: those of [`softmax_experts`] beside a gated MLP of every token, where the file
+/// has one.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn experts_beside_a_shared_one(
+    gguf: &Gguf,
+    model: &DecoderConfig,
+) -> Result<MoeConfig, ModelError> {
+    let experts = softmax_experts(gguf, model)?;
+    // The width is the tensor's: keys differ between converters.
+    let shared = gguf
+        .tensor("blk.0.ffn_gate_shexp.weight")
+        .and_then(|tensor| tensor.shape().get(1))
+        .map(|&width| width as usize);
+    Ok(MoeConfig {
+        shared,
+        shared_gate: gguf.tensor("blk.0.ffn_gate_inp_shexp.weight").is_some(),
+        ..experts
     })
 }
 
@@ -82,6 +120,8 @@ fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig,
         normalize: true,
         scale: if scale == 0.0 { 1.0 } else { scale },
         choice_bias: false,
+        shared: None,
+        shared_gate: false,
         fused_gate_up,
         activation: model.activation,
         arithmetic: Arithmetic::default(),

@@ -6,6 +6,7 @@ pub mod gemma3;
 pub mod minimax_m2;
 pub mod muse_glimmer;
 pub mod qwen;
+pub mod qwen35;
 pub mod qwen3vl;
 mod registry;
 

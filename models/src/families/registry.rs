@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use super::{gemma3, minimax_m2, muse_glimmer, qwen, qwen3vl};
+use super::{gemma3, minimax_m2, muse_glimmer, qwen, qwen3vl, qwen35};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
@@ -68,6 +68,42 @@ const FAMILIES: &[Family] = &[
             "images",
         ],
         load: qwen3vl::load_moe,
+    },
+    Family {
+        architecture: "qwen35",
+        models: "Qwen3.5, 3.6, 3.8 (dense)",
+        parts: &[
+            "gated delta nets",
+            "gated attention",
+            "partial interleaved M-RoPE",
+            "images",
+        ],
+        load: qwen35::load,
+    },
+    Family {
+        architecture: "qwen35moe",
+        models: "Qwen3.5, 3.6, 3.8 (experts)",
+        parts: &[
+            "gated delta nets",
+            "gated attention",
+            "partial interleaved M-RoPE",
+            "softmax top-k experts",
+            "gated shared expert",
+            "images",
+        ],
+        load: qwen35::load_moe,
+    },
+    Family {
+        architecture: "qwen3next",
+        models: "Qwen3-Next",
+        parts: &[
+            "gated delta nets",
+            "gated attention",
+            "partly rotating heads",
+            "softmax top-k experts",
+            "gated shared expert",
+        ],
+        load: qwen35::load_next,
     },
     Family {
         architecture: "gemma3",

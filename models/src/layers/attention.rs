@@ -20,6 +20,18 @@ pub enum QkNorm {
     Token,
 }
 
+/// Whether a gate, a sigmoid of a projection of the input, multiplies what attention found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttentionGate {
+    /// None.
+    #[default]
+    None,
+    /// With a projection of its own.
+    Apart,
+    /// From the query projection, which has a head's query and gate side by side.
+    InQuery,
+}
+
 /// Shape and options of an [`Attention`] layer.
 #[derive(Clone, Debug)]
 pub struct AttentionConfig {
@@ -39,8 +51,8 @@ pub struct AttentionConfig {
     pub qkv_bias: bool,
     /// How queries and keys are normalized.
     pub qk_norm: QkNorm,
-    /// Whether a gate, a sigmoid of a projection of the input, multiplies what attention found.
-    pub gate: bool,
+    /// The gate on what attention found.
+    pub gate: AttentionGate,
     /// Epsilon of those norms.
     pub eps: f32,
     /// How products are computed.
@@ -50,7 +62,7 @@ pub struct AttentionConfig {
 /// Causal grouped-query attention.
 #[derive(Module, Debug)]
 pub struct Attention {
-    /// Query projection, `[hidden] -> [heads * head_dim]`.
+    /// Query projection, `[hidden] -> [heads * head_dim]`, or twice that with a gate in it.
     pub q: GgmlLinear,
     /// Key projection, `[hidden] -> [kv_heads * head_dim]`.
     pub k: GgmlLinear,
@@ -64,6 +76,8 @@ pub struct Attention {
     pub k_norm: Option<RmsNorm>,
     /// Gate projection, `[hidden] -> [heads * head_dim]`.
     pub gate: Option<GgmlLinear>,
+    #[module(skip)]
+    gate_in_query: bool,
     #[module(skip)]
     qk_norm: QkNorm,
     #[module(skip)]
@@ -98,13 +112,18 @@ impl Attention {
             config.kv_heads * config.head_dim,
         );
         Self {
-            q: linear(config.hidden, q_width, config.qkv_bias),
+            q: match config.gate {
+                AttentionGate::InQuery => linear(config.hidden, 2 * q_width, config.qkv_bias),
+                _ => linear(config.hidden, q_width, config.qkv_bias),
+            },
             k: linear(config.hidden, kv_width, config.qkv_bias),
             v: linear(config.hidden, kv_width, config.qkv_bias),
             output: linear(q_width, config.hidden, false),
             q_norm: norm(config.heads),
             k_norm: norm(config.kv_heads),
-            gate: config.gate.then(|| linear(config.hidden, q_width, false)),
+            gate: (config.gate == AttentionGate::Apart)
+                .then(|| linear(config.hidden, q_width, false)),
+            gate_in_query: config.gate == AttentionGate::InQuery,
             qk_norm: config.qk_norm,
             heads: config.heads,
             kv_heads: config.kv_heads,
@@ -127,6 +146,18 @@ impl Attention {
         let [batch, seq, _] = x.dims();
         let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone()));
         let [q, k, v] = GgmlLinear::forward_triple([&self.q, &self.k, &self.v], x);
+        let (q, gate) = match self.gate_in_query {
+            true => {
+                let both = q.reshape([batch, seq, self.heads, 2 * self.head_dim]);
+                let half = |i: usize| {
+                    let dims = i * self.head_dim..(i + 1) * self.head_dim;
+                    let half = both.clone().slice([0..batch, 0..seq, 0..self.heads, dims]);
+                    half.reshape([batch, seq, self.heads * self.head_dim])
+                };
+                (half(0), Some(half(1)))
+            }
+            false => (q, gate),
+        };
         let heads = |t: Tensor<3>, n: usize| t.reshape([batch, seq, n, self.head_dim]);
         let prepared = |t: Tensor<3>, n: usize, norm: &Option<RmsNorm>| {
             let t = match (norm, self.qk_norm) {

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use burn_gguf::nn::functional;
 
-use super::Positions;
+use super::{DeltaState, Positions};
 
 /// Rows a cache starts with; it doubles as it fills.
 const FIRST_CAPACITY: usize = 256;
@@ -27,11 +27,13 @@ impl CacheDtype {
     }
 }
 
-/// Keys and values of one layer, each `[batch, kv_heads, capacity, head_dim]`.
+/// What one layer keeps: keys and values, each `[batch, kv_heads, capacity, head_dim]`, or the state of a recurrence.
 #[derive(Clone, Debug, Default)]
 pub struct LayerCache {
     k: Option<Tensor<4>>,
     v: Option<Tensor<4>>,
+    // Of each sequence of the batch.
+    delta: Vec<DeltaState>,
 }
 
 impl LayerCache {
@@ -53,13 +55,25 @@ impl LayerCache {
         (add(&mut self.k, k), add(&mut self.v, v))
     }
 
+    /// The states of a recurrence, one for each sequence, `first` where there is none yet.
+    pub fn delta_states(
+        &mut self,
+        batch: usize,
+        first: impl Fn() -> DeltaState,
+    ) -> &mut [DeltaState] {
+        self.delta.resize_with(batch, first);
+        &mut self.delta
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        [&self.k, &self.v]
-            .into_iter()
-            .flatten()
-            .map(|t| t.shape().num_elements() * t.dtype().size())
-            .sum()
+        let delta: usize = self.delta.iter().map(DeltaState::bytes).sum();
+        delta
+            + [&self.k, &self.v]
+                .into_iter()
+                .flatten()
+                .map(|t| t.shape().num_elements() * t.dtype().size())
+                .sum::<usize>()
     }
 }
 
@@ -140,14 +154,21 @@ impl KvCache {
         self.limits.max_len
     }
 
-    /// Forgets every row after the first `len`; later ones overwrite them.
-    pub fn truncate(&mut self, len: usize) {
-        self.next.truncate(len);
+    /// Forgets every row after the first `len`, or all of them where a layer's recurrence cannot go back; later ones
+    /// overwrite them. Returns how many rows are left.
+    pub fn truncate(&mut self, len: usize) -> usize {
+        let recurrent = self.layers.iter().any(|layer| !layer.delta.is_empty());
+        match recurrent && len < self.len() {
+            true => self.reset(),
+            false => self.next.truncate(len),
+        }
+        self.len()
     }
 
     /// Forgets all rows, keeping the memory.
     pub fn reset(&mut self) {
         self.next.clear();
+        self.layers.iter_mut().for_each(|layer| layer.delta.clear());
     }
 
     /// Bytes held by all layers.

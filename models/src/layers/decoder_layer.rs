@@ -5,8 +5,8 @@ use burn::tensor::{Device, Tensor};
 use burn_gguf::ops::GluActivation;
 
 use super::{
-    Attention, AttentionConfig, CacheLimits, GatedMlp, LayerCache, Moe, MoeConfig, RmsNorm,
-    RopeTable,
+    Attention, AttentionConfig, CacheLimits, DeltaNetConfig, GatedDeltaNet, GatedMlp, LayerCache,
+    Moe, MoeConfig, RmsNorm, RopeTable,
 };
 
 /// Shape and options of a [`DecoderLayer`].
@@ -14,6 +14,8 @@ use super::{
 pub struct DecoderLayerConfig {
     /// The attention.
     pub attention: AttentionConfig,
+    /// A delta net in its place, and whether the file joins its strength and decay.
+    pub delta_net: Option<(DeltaNetConfig, bool)>,
     /// Width of the MLP.
     pub intermediate: usize,
     /// Experts in place of the MLP.
@@ -32,7 +34,9 @@ pub struct DecoderLayer {
     /// Norm before attention.
     pub attention_norm: RmsNorm,
     /// Attention.
-    pub attention: Attention,
+    pub attention: Option<Attention>,
+    /// A delta net in its place.
+    pub delta_net: Option<GatedDeltaNet>,
     /// Norm after attention, before the residual add.
     pub post_attention_norm: Option<RmsNorm>,
     /// Norm before the MLP.
@@ -53,7 +57,14 @@ impl DecoderLayer {
         let post = || (config.post_norms).map(|eps| RmsNorm::new(hidden, eps, device));
         Self {
             attention_norm: norm(),
-            attention: Attention::uninitialized(&config.attention, device),
+            attention: config
+                .delta_net
+                .is_none()
+                .then(|| Attention::uninitialized(&config.attention, device)),
+            delta_net: config
+                .delta_net
+                .as_ref()
+                .map(|(net, joined)| GatedDeltaNet::uninitialized(net, *joined, device)),
             post_attention_norm: post(),
             mlp_norm: norm(),
             mlp: config.moe.is_none().then(|| {
@@ -84,7 +95,11 @@ impl DecoderLayer {
             None => t,
         };
         let h = self.attention_norm.forward(x.clone());
-        let h = self.attention.forward(h, rope, cache, position, limits);
+        let h = match (&self.attention, &self.delta_net) {
+            (Some(attention), _) => attention.forward(h, rope, cache, position, limits),
+            (None, Some(net)) => net.forward(h, cache),
+            (None, None) => unreachable!("a layer has attention or a delta net"),
+        };
         let x = x + post(&self.post_attention_norm, h);
         let h = self.mlp_norm.forward(x.clone());
         let h = match (&self.mlp, &self.moe) {

@@ -3,15 +3,17 @@
 mod attention;
 mod cache;
 mod decoder_layer;
+mod delta_net;
 mod mlp;
 mod moe;
 mod norm;
 mod positions;
 mod rope;
 
-pub use attention::{Attention, AttentionConfig, QkNorm};
+pub use attention::{Attention, AttentionConfig, AttentionGate, QkNorm};
 pub use cache::{CacheDtype, CacheLimits, KvCache, LayerCache};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
+pub use delta_net::{DeltaNetConfig, DeltaState, GatedDeltaNet};
 pub use mlp::GatedMlp;
 pub use moe::{Gating, Moe, MoeConfig};
 pub use norm::{LayerNorm, RmsNorm};

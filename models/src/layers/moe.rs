@@ -6,6 +6,8 @@ use burn_gguf::Arithmetic;
 use burn_gguf::nn::{GgmlExperts, GgmlLinear, functional};
 use burn_gguf::ops::GluActivation;
 
+use super::GatedMlp;
+
 /// How router logits become the shares of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
@@ -34,6 +36,10 @@ pub struct MoeConfig {
     pub scale: f32,
     /// Whether the choice has a bias, which does not enter the shares.
     pub choice_bias: bool,
+    /// Width of an MLP that every token goes through beside its experts.
+    pub shared: Option<usize>,
+    /// Whether that has a gate, a sigmoid of a projection of the input.
+    pub shared_gate: bool,
     /// Whether the file has gate and up in one stack.
     pub fused_gate_up: bool,
     /// The experts' activation.
@@ -42,7 +48,8 @@ pub struct MoeConfig {
     pub arithmetic: Arithmetic,
 }
 
-/// Each token goes through the few experts its router chooses: `sum_e share_e * down_e(activation(gate_e x) * up_e x)`.
+/// Each token goes through the few experts its router chooses, `sum_e share_e * down_e(activation(gate_e x) * up_e x)`, and
+/// in some models through an MLP that all share.
 #[derive(Module, Debug)]
 pub struct Moe {
     /// `[hidden] -> [experts]`.
@@ -57,6 +64,10 @@ pub struct Moe {
     pub gate_up: Option<GgmlExperts>,
     /// `[intermediate] -> [hidden]`.
     pub down: GgmlExperts,
+    /// The MLP of every token.
+    pub shared: Option<GatedMlp>,
+    /// Its gate, `[hidden] -> [1]`.
+    pub shared_gate: Option<GgmlLinear>,
     #[module(skip)]
     config: MoeConfig,
 }
@@ -88,6 +99,14 @@ impl Moe {
                 .fused_gate_up
                 .then(|| experts(config.hidden, 2 * config.intermediate)),
             down: experts(config.intermediate, config.hidden),
+            shared: config.shared.map(|width| {
+                let (hidden, activation) = (config.hidden, config.activation);
+                GatedMlp::uninitialized(hidden, width, activation, config.arithmetic, device)
+            }),
+            shared_gate: (config.shared.is_some() && config.shared_gate).then(|| {
+                GgmlLinear::uninitialized(config.hidden, 1, false, device)
+                    .with_arithmetic(Arithmetic::Exact)
+            }),
             config: config.clone(),
         }
     }
@@ -96,6 +115,13 @@ impl Moe {
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let [batch, seq, hidden] = x.dims();
         let tokens = batch * seq;
+        let shared = self.shared.as_ref().map(|shared| {
+            let y = shared.forward(x.clone());
+            match &self.shared_gate {
+                Some(gate) => y * burn::tensor::activation::sigmoid(gate.forward(x.clone())),
+                None => y,
+            }
+        });
         let (used, width) = (self.config.used, self.config.intermediate);
         let x = x.reshape([tokens, hidden]);
         let Routes { ids, shares } = self.route(x.clone());
@@ -118,7 +144,11 @@ impl Moe {
         // A sum over few slots by slices: devices differ in the reductions they can do.
         let slot = |i: usize| y.clone().slice([0..tokens, i..i + 1, 0..hidden]);
         let sum = (1..used).fold(slot(0), |sum, i| sum + slot(i));
-        sum.reshape([batch, seq, hidden])
+        let sum = sum.reshape([batch, seq, hidden]);
+        match shared {
+            Some(shared) => sum + shared,
+            None => sum,
+        }
     }
 
     /// Chooses on the host: a router's logits are few, and ties then fall the same way on every device.

@@ -54,7 +54,7 @@ fn see(model: &AutoModel, path: &Path) -> Arc<ImageRows> {
 
 /// Runs on each device with each model and a folder of reference outputs.
 fn each_case(run: impl Fn(&str, &AutoModel, &Path)) {
-    for family in ["qwen3vl", "qwen3vlmoe"] {
+    for family in ["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"] {
         let Some(path) = case(&format!("{family}/model-bf16.gguf")) else {
             continue;
         };

@@ -5,7 +5,7 @@ use burn_gguf::ops::RopeStyle;
 
 use crate::decoder::{DecoderConfig, MetadataReader};
 use crate::error::ModelError;
-use crate::layers::{QkNorm, RopeConfig};
+use crate::layers::{AttentionGate, QkNorm, RopeConfig};
 
 /// Epsilon of the norms behind attention and MLP, which no key holds.
 const POST_NORM_EPS: f32 = 1e-8;
@@ -37,7 +37,7 @@ pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
             .map(|sliding| sliding.then_some(window))
             .collect(),
         qk_norm: QkNorm::Head,
-        attention_gate: true,
+        attention_gate: AttentionGate::Apart,
         post_norms: Some(POST_NORM_EPS),
         nope_full: true,
         input_norm: Some(read.eps),
