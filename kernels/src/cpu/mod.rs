@@ -31,6 +31,7 @@ mod isa;
 mod kv_cache;
 mod level;
 mod linear;
+mod panel;
 mod parallel;
 mod rms_norm;
 mod rope;
