@@ -79,8 +79,12 @@ mod x86 {
 
     impl Words for Pairs {
         #[inline(always)]
-        unsafe fn read<L: Level>(self, row: &[u8], start: usize, out: &mut [u32]) {
-            let bytes = &row[4 * start..][..4 * out.len()];
+        fn bytes(self, row: &[u8], start: usize, len: usize) -> &[u8] {
+            &row[4 * start..][..4 * len]
+        }
+
+        #[inline(always)]
+        unsafe fn read<L: Level>(self, bytes: &[u8], out: &mut [u32]) {
             bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
         }
 

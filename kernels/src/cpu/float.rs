@@ -256,8 +256,12 @@ struct Numbers<D>(D);
 
 impl<D: Decode> Words for Numbers<D> {
     #[inline(always)]
-    unsafe fn read<L: Level>(self, row: &[u8], start: usize, out: &mut [u32]) {
-        let bytes = columns(self.0, row, start, out.len());
+    fn bytes(self, row: &[u8], start: usize, len: usize) -> &[u8] {
+        columns(self.0, row, start, len)
+    }
+
+    #[inline(always)]
+    unsafe fn read<L: Level>(self, bytes: &[u8], out: &mut [u32]) {
         // SAFETY: the caller's promise is the callee's.
         unsafe { self.0.decode::<L>(bytes, bytemuck::cast_slice_mut(out)) }
     }

@@ -79,11 +79,14 @@ impl Packed {
 
 /// What the words are.
 pub(super) trait Words: Copy {
-    /// Reads words `start..start + out.len()` of a weight row; `start` is a multiple of [`DEPTH`].
+    /// The bytes of words `start..start + len` of a weight row; `start` is a multiple of [`DEPTH`].
+    fn bytes(self, row: &[u8], start: usize, len: usize) -> &[u8];
+
+    /// Reads all words of `bytes`.
     ///
     /// # Safety
     /// The CPU must have the features of `L`, and what else the words need.
-    unsafe fn read<L: Level>(self, row: &[u8], start: usize, out: &mut [u32]);
+    unsafe fn read<L: Level>(self, bytes: &[u8], out: &mut [u32]);
 
     /// The products of a panel `[depth, ROWS]` with `N` activation rows that lie [`STEP`] words apart.
     ///
@@ -149,12 +152,11 @@ impl<W: Words> Part<'_, W> {
         let mut rows = [0; 8 * STEP];
         for first in (0..self.task.rows.len()).step_by(8) {
             for row in 0..8.min(self.task.rows.len() - first) {
+                let bytes = self.task.row(first + row);
+                let bytes = self.words.bytes(bytes, self.start, self.depth);
                 let out = &mut rows[row * STEP..][..self.depth];
                 // SAFETY: the caller's promise is the callee's.
-                unsafe {
-                    self.words
-                        .read::<L>(self.task.row(first + row), self.start, out)
-                };
+                unsafe { self.words.read::<L>(bytes, out) };
             }
             let panel = &mut panels[first / ROWS * ROWS * DEPTH..][..ROWS * DEPTH];
             for column in (0..self.depth).step_by(8) {
@@ -164,6 +166,17 @@ impl<W: Words> Part<'_, W> {
                 unsafe { L::transpose(from, STEP, to.as_mut_ptr(), ROWS) };
             }
         }
+    }
+
+    /// Asks for the words of a weight row that the next part will read.
+    #[inline(always)]
+    fn prefetch_next(&self, row: usize) {
+        let start = self.start + self.depth;
+        let len = DEPTH.min(self.x.len - start);
+        let bytes = self.words.bytes(self.task.row(row), start, len);
+        bytes
+            .chunks(4 * LINE)
+            .for_each(|line| prefetch(line.as_ptr()));
     }
 
     /// Adds the products of all panels with `N` activation rows from `token`, or as many as there are, to the output,
@@ -200,7 +213,7 @@ impl<W: Words> Part<'_, W> {
         let panel_count = task.rows.len().div_ceil(ROWS);
         for first in (0..task.rows.len()).step_by(ROWS) {
             let rows = ROWS.min(task.rows.len() - first);
-            // What is wanted after the tile: its outputs, and a share of the next activation rows.
+            // What is wanted after the tile: its outputs, and shares of the next activation rows and weights.
             for t in 0..tokens {
                 // SAFETY: a task's rows of the output are its own.
                 let out = unsafe { task.out(token + t, first, rows) };
@@ -208,6 +221,9 @@ impl<W: Words> Part<'_, W> {
             }
             for line in next.chunks(LINE).skip(first / ROWS).step_by(panel_count) {
                 prefetch(line.as_ptr());
+            }
+            for row in (token / N..rows).step_by(task.tokens.div_ceil(N)) {
+                self.prefetch_next(first + row);
             }
             let panel = panels[first * DEPTH..][..ROWS * DEPTH].as_ptr();
             // SAFETY: the caller's; panel and rows are `depth` long.
