@@ -87,6 +87,8 @@ pub use tq2_0::TQ2_0;
 
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
 pub(crate) use mxfp4::E2M1_CODES;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use mxfp4::half_e8m0;
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_imports))]
 pub(crate) use q4_k::unpack_scales_6bit;
 

@@ -49,11 +49,11 @@ pub(super) fn unpack_e2m1(qs: &[u8], codes: &mut [u8]) {
 
 /// Half of `2^(e - 127)`.
 #[inline(always)]
-pub(super) fn half_e8m0(e: u8) -> f32 {
+pub(crate) const fn half_e8m0(e: u8) -> f32 {
     // Exponents below 2 are subnormal once halved.
     f32::from_bits(match e {
         0 | 1 => 0x0020_0000 << e,
-        _ => u32::from(e - 1) << 23,
+        _ => (e as u32 - 1) << 23,
     })
 }
 

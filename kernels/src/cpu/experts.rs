@@ -7,12 +7,13 @@
 
 use super::dequantize::check_bytes;
 use super::error::CpuError;
+use super::float::{FloatInput, PANEL_TOKENS};
 use super::input::Group;
 use super::isa::Isa;
 use super::level::GROUP;
 use super::linear::{
-    Arithmetic, CodeOps, INPUTS, Inputs, MAX_GEMV_TOKENS, MIN_TASK_WORK, Matrix, Ops, Order,
-    Output, PANEL_BYTES, PickOps, ROW_STEP, RowTask, TASKS_PER_THREAD, distinct,
+    Arithmetic, CodeOps, INPUTS, Inputs, MAX_GEMV_TOKENS, Matrix, Ops, Order, Output, PickOps,
+    RowTask, TASKS_PER_THREAD, distinct, rows_per_task,
 };
 use super::types::visit;
 use super::{bf16, input, parallel};
@@ -198,10 +199,16 @@ fn multiply(
             gather(&mut inputs, &sorted, &kinds);
         }
         let pairs = arithmetic == Arithmetic::Fast && bf16::is_usable(isa, cols);
-        if pairs && ops.iter().any(|ops| ops.is_bf16) {
-            bf16::round(x, &mut inputs.bf16);
-        }
-        let tasks = tasks(isa, stacks, outs, index * most * chosen, &sorted);
+        let many = sorted
+            .experts
+            .iter()
+            .any(|(_, slots, _)| slots.len() >= PANEL_TOKENS);
+        inputs.pack(x, cols, &ops, &codes, pairs, many);
+        let floats = FloatInput {
+            rows: x,
+            packed: &inputs.floats,
+        };
+        let tasks = tasks(isa, stacks, &codes, outs, index * most * chosen, &sorted);
         parallel::for_each(tasks.len(), |i| {
             let Task {
                 stack,
@@ -210,7 +217,7 @@ fn multiply(
             } = &tasks[i];
             match codes[*stack] {
                 None if pairs && ops[*stack].is_bf16 => bf16::rows(rows, &inputs.bf16),
-                None => (ops[*stack].float)(rows, x),
+                None => (ops[*stack].float)(rows, floats),
                 Some(code) if rows.tokens <= MAX_GEMV_TOKENS => (code.gemv)(rows, &inputs.rows),
                 Some(code) => (code.gemm)(rows, &inputs.groups[groups.clone()]),
             }
@@ -252,6 +259,7 @@ struct Task<'a> {
 fn tasks<'a>(
     isa: Isa,
     stacks: &[Experts<'a>],
+    codes: &[Option<CodeOps>],
     outs: &mut [&mut [f32]],
     first: usize,
     sorted: &'a Sorted,
@@ -265,19 +273,12 @@ fn tasks<'a>(
         let out = Output(out[first * of.rows..].as_mut_ptr());
         for (expert, slots, group) in &sorted.experts {
             let (matrix, tokens) = (of.matrix(*expert), slots.len());
-            let least = MIN_TASK_WORK.div_ceil(tokens * of.cols);
-            let (most, groups) = if tokens <= MAX_GEMV_TOKENS {
-                (usize::MAX / 2, 0..0)
+            let groups = if tokens <= MAX_GEMV_TOKENS {
+                0..0
             } else {
-                (
-                    (PANEL_BYTES / of.cols).max(1),
-                    *group..group + tokens.div_ceil(GROUP),
-                )
+                *group..group + tokens.div_ceil(GROUP)
             };
-            let step = (even / tokens)
-                .max(least)
-                .clamp(1, most)
-                .next_multiple_of(ROW_STEP);
+            let step = rows_per_task(even / tokens, tokens, of.cols, codes[stack].is_some());
             for start in (0..of.rows).step_by(step) {
                 let rows = RowTask {
                     isa,

@@ -1,21 +1,19 @@
 //! Matrix products in `f32`: types of plain numbers always, every other type under `Arithmetic::Exact`.
 //!
-//! For many activation rows, 16 weight rows are decoded 256 columns at a time into a panel that the first-level cache
-//! holds, and used for all of them. For few, each row is widened in registers, or decoded piece by piece on the stack.
+//! For many activation rows, weight rows are decoded into panels (`panel.rs`) that serve all of them. For few, each row
+//! is widened in registers, or decoded piece by piece on the stack.
 
 use super::dequantize::{Decoder, decode};
 use super::isa::Isa;
-use super::level::{FLOAT_ROWS, Kernel, Level};
+use super::level::{Kernel, Level};
 use super::linear::RowTask;
+use super::panel::{self, DEPTH, Packed, Words};
 use super::types::CpuType;
 use crate::GgmlType;
 use std::marker::PhantomData;
 
-/// Columns decoded at a time: a multiple of every block length.
-const DEPTH: usize = 256;
-
-/// From how many activation rows a panel pays.
-const PANEL_TOKENS: usize = 4;
+/// From how many activation rows panels pay.
+pub(super) const PANEL_TOKENS: usize = 4;
 
 /// Partial sums of a row product: enough to hide the latency of the multiply-adds at every level.
 const LANES: usize = 32;
@@ -31,16 +29,16 @@ trait Decode: Copy + Sync {
     /// # Safety
     /// The CPU must have the features of `L`.
     unsafe fn decode<L: Level>(self, bytes: &[u8], out: &mut [f32]);
-    /// Dot products of `len` values with rows as long, for types that widen in registers.
+    /// Dot products of `R` rows of `len` values with `N` as long, for types that widen in registers.
     ///
     /// # Safety
-    /// The CPU must have the features of `L`, and the slices be that long.
-    unsafe fn dot<L: Level, const N: usize>(
+    /// The CPU must have the features of `L`, and the rows be that long.
+    unsafe fn dots<L: Level, const R: usize, const N: usize>(
         self,
-        row: &[u8],
-        x: &[*const f32; N],
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> Option<[f32; N]>;
+    ) -> Option<[[f32; N]; R]>;
 }
 
 /// Plain numbers: decoded inline, since little else is done.
@@ -68,14 +66,14 @@ impl<T: CpuType> Decode for Inline<T> {
         unsafe { T::decode::<L>(bytes, out) }
     }
     #[inline(always)]
-    unsafe fn dot<L: Level, const N: usize>(
+    unsafe fn dots<L: Level, const R: usize, const N: usize>(
         self,
-        row: &[u8],
-        x: &[*const f32; N],
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> Option<[f32; N]> {
+    ) -> Option<[[f32; N]; R]> {
         // SAFETY: the caller's promises are the callee's.
-        T::WIDENS.then(|| unsafe { L::float_dot::<T, N>(row, x, len) })
+        T::WIDENS.then(|| unsafe { L::float_dots::<T, R, N>(rows, x, len) })
     }
 }
 
@@ -101,26 +99,41 @@ impl Decode for ByCall {
         (self.decoder)(self.isa, bytes, out);
     }
     #[inline(always)]
-    unsafe fn dot<L: Level, const N: usize>(
+    unsafe fn dots<L: Level, const R: usize, const N: usize>(
         self,
-        _: &[u8],
-        _: &[*const f32; N],
+        _: [*const u8; R],
+        _: [*const f32; N],
         _: usize,
-    ) -> Option<[f32; N]> {
+    ) -> Option<[[f32; N]; R]> {
         None
     }
 }
 
-/// Multiplies the rows of a task with its activation rows, which are rows of `x`, `[_, cols]`. For types of plain
-/// numbers.
-pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
+/// Activation rows as they are and, where a task has [`PANEL_TOKENS`] of them, packed.
+#[derive(Clone, Copy)]
+pub(super) struct FloatInput<'a> {
+    /// `[_, cols]`.
+    pub rows: &'a [f32],
+    pub packed: &'a Packed,
+}
+
+/// Packs activation rows, `[_, cols]`. Runs on rayon's current pool.
+pub(super) fn pack(x: &[f32], cols: usize, packed: &mut Packed) {
+    packed.pack(x.len() / cols, cols, |row, start, out| {
+        let x = &x[row * cols + start..][..out.len()];
+        out.copy_from_slice(bytemuck::cast_slice(x));
+    });
+}
+
+/// Multiplies the rows of a task with its activation rows, which are some of `x`. For types of plain numbers.
+pub(super) fn rows<T: CpuType>(task: &RowTask<'_>, x: FloatInput<'_>) {
     let decode = Inline::<T>(PhantomData);
     // SAFETY: levels are checked where they enter.
     unsafe { task.isa.run(Multiply { task, x, decode }) }
 }
 
 /// As [`rows`], for types of codes.
-pub(super) fn code_rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
+pub(super) fn code_rows<T: CpuType>(task: &RowTask<'_>, x: FloatInput<'_>) {
     let decode = ByCall {
         isa: task.isa,
         decoder: decode::<T>,
@@ -130,14 +143,14 @@ pub(super) fn code_rows<T: CpuType>(task: &RowTask<'_>, x: &[f32]) {
 }
 
 #[inline(never)]
-fn multiply_by_call(task: &RowTask<'_>, x: &[f32], decode: ByCall) {
+fn multiply_by_call(task: &RowTask<'_>, x: FloatInput<'_>, decode: ByCall) {
     // SAFETY: levels are checked where they enter.
     unsafe { task.isa.run(Multiply { task, x, decode }) }
 }
 
 struct Multiply<'a, D> {
     task: &'a RowTask<'a>,
-    x: &'a [f32],
+    x: FloatInput<'a>,
     decode: D,
 }
 
@@ -150,23 +163,44 @@ impl<D: Decode> Kernel for Multiply<'_, D> {
         unsafe {
             if self.task.tokens < PANEL_TOKENS {
                 match self.task.tokens {
-                    1 => self.row_by_row::<L, 1>(),
-                    2 => self.row_by_row::<L, 2>(),
-                    _ => self.row_by_row::<L, { PANEL_TOKENS - 1 }>(),
+                    1 => self.by_rows::<L, 8, 1>(),
+                    2 => self.by_rows::<L, 4, 2>(),
+                    _ => self.by_rows::<L, 4, { PANEL_TOKENS - 1 }>(),
                 }
             } else {
-                self.by_panels::<L>();
+                panel::multiply::<L, _>(self.task, self.x.packed, Numbers(self.decode));
             }
         }
     }
 }
 
 impl<D: Decode> Multiply<'_, D> {
-    /// The bytes of columns `start..start + len` of a row.
+    /// The products with `N` activation rows, which must be all, `R` weight rows at a time where they widen in
+    /// registers: memory is read faster in several streams than in one.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `L`.
     #[inline(always)]
-    fn columns<'r>(&self, row: &'r [u8], start: usize, len: usize) -> &'r [u8] {
-        let (block, bytes) = (self.decode.block_len(), self.decode.block_bytes());
-        &row[start / block * bytes..][..len / block * bytes]
+    unsafe fn by_rows<L: Level, const R: usize, const N: usize>(&self) {
+        let (task, cols) = (self.task, self.task.cols);
+        let x = std::array::from_fn(|t| self.x.rows[task.input(t) * cols..][..cols].as_ptr());
+        for first in (0..task.rows.len()).step_by(R) {
+            let count = R.min(task.rows.len() - first);
+            // The last row again where there are fewer.
+            let rows = std::array::from_fn(|r| task.row(first + r.min(count - 1)).as_ptr());
+            // SAFETY: rows and inputs have `cols` values.
+            let Some(dots) = (unsafe { self.decode.dots::<L, R, N>(rows, x, cols) }) else {
+                // SAFETY: the caller says so.
+                return unsafe { self.row_by_row::<L, N>() };
+            };
+            for token in 0..N {
+                // SAFETY: a task's rows of the output are its own.
+                let out = unsafe { task.out(token, first, count) };
+                for (out, dots) in out.iter_mut().zip(&dots) {
+                    *out = dots[token];
+                }
+            }
+        }
     }
 
     /// The products with `N` activation rows, which must be all.
@@ -179,29 +213,18 @@ impl<D: Decode> Multiply<'_, D> {
         let mut decoded = [0.0; DEPTH];
         for row in 0..self.task.rows.len() {
             let bytes = self.task.row(row);
-            let x: [*const f32; N] =
-                std::array::from_fn(|t| self.x[self.task.input(t) * cols..][..cols].as_ptr());
-            // SAFETY: row and inputs have `cols` values; a task's rows of the output are its own.
-            if let Some(dots) = unsafe { self.decode.dot::<L, N>(bytes, &x, cols) } {
-                for (token, dot) in dots.into_iter().enumerate() {
-                    // SAFETY: as above.
-                    let out = unsafe { self.task.out(token, row, 1) };
-                    out[0] = dot;
-                }
-                continue;
-            }
             let mut lanes = [[0.0; LANES]; N];
             let mut rest = [0.0; N];
             for start in (0..cols).step_by(DEPTH) {
                 let decoded = &mut decoded[..DEPTH.min(cols - start)];
                 // SAFETY: the caller says so.
                 unsafe {
-                    let bytes = self.columns(bytes, start, decoded.len());
+                    let bytes = columns(self.decode, bytes, start, decoded.len());
                     self.decode.decode::<L>(bytes, decoded);
                 }
                 let (weights, weights_rest) = decoded.as_chunks::<LANES>();
                 for token in 0..N {
-                    let x = &self.x[self.task.input(token) * cols + start..][..decoded.len()];
+                    let x = &self.x.rows[self.task.input(token) * cols + start..][..decoded.len()];
                     let (x, x_rest) = x.as_chunks::<LANES>();
                     let mut sums = lanes[token];
                     for (weights, x) in weights.iter().zip(x) {
@@ -225,82 +248,40 @@ impl<D: Decode> Multiply<'_, D> {
             }
         }
     }
+}
 
-    /// # Safety
-    /// The CPU must have the features of `L`.
+/// Words that are numbers.
+#[derive(Clone, Copy)]
+struct Numbers<D>(D);
+
+impl<D: Decode> Words for Numbers<D> {
     #[inline(always)]
-    unsafe fn by_panels<L: Level>(&self) {
-        let task = self.task;
-        let mut panel = [0.0; DEPTH * FLOAT_ROWS];
-        let mut decoded = [0.0; DEPTH * FLOAT_ROWS];
-        for start in (0..task.cols).step_by(DEPTH) {
-            let depth = DEPTH.min(task.cols - start);
-            for first in (0..task.rows.len()).step_by(FLOAT_ROWS) {
-                let rows = FLOAT_ROWS.min(task.rows.len() - first);
-                for row in 0..rows {
-                    let bytes = self.columns(task.row(first + row), start, depth);
-                    // SAFETY: the caller says so.
-                    unsafe {
-                        self.decode
-                            .decode::<L>(bytes, &mut decoded[row * DEPTH..][..depth])
-                    };
-                }
-                for column in (0..depth).step_by(8) {
-                    for row in (0..FLOAT_ROWS).step_by(8) {
-                        let from = decoded[row * DEPTH + column..][..7 * DEPTH + 8]
-                            .as_ptr()
-                            .cast();
-                        let to = &mut panel[column * FLOAT_ROWS + row..][..7 * FLOAT_ROWS + 8];
-                        // SAFETY: the slices reach from the first to the last word.
-                        unsafe { L::transpose(from, DEPTH, to.as_mut_ptr().cast(), FLOAT_ROWS) };
-                    }
-                }
-                let mut token = 0;
-                while token < task.tokens {
-                    // SAFETY: as for the task; `tokens - token` rows are left.
-                    token += unsafe {
-                        match task.tokens - token {
-                            8.. => self.add_tile::<L, 8>(&panel, start, depth, first, rows, token),
-                            4.. => self.add_tile::<L, 4>(&panel, start, depth, first, rows, token),
-                            _ => self.add_tile::<L, 1>(&panel, start, depth, first, rows, token),
-                        }
-                    };
-                }
-            }
-        }
+    fn bytes(self, row: &[u8], start: usize, len: usize) -> &[u8] {
+        columns(self.0, row, start, len)
     }
 
-    /// Adds the product of a panel with `N` activation rows to the output, and returns `N`.
-    ///
-    /// # Safety
-    /// The CPU must have the features of `L`; there must be `N` rows from `token`.
     #[inline(always)]
-    unsafe fn add_tile<L: Level, const N: usize>(
-        &self,
-        panel: &[f32],
-        start: usize,
+    unsafe fn read<L: Level>(self, bytes: &[u8], out: &mut [u32]) {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { self.0.decode::<L>(bytes, bytemuck::cast_slice_mut(out)) }
+    }
+
+    #[inline(always)]
+    unsafe fn tile<L: Level, const N: usize>(
+        self,
+        panel: *const u32,
+        x: *const u32,
         depth: usize,
-        first: usize,
-        rows: usize,
-        token: usize,
-    ) -> usize {
-        let x: [*const f32; N] = std::array::from_fn(|t| {
-            self.x[self.task.input(token + t) * self.task.cols + start..][..depth].as_ptr()
-        });
-        // SAFETY: panel and rows are `depth` long; a task's rows of the output are its own.
-        unsafe {
-            let tile = L::float_tile::<N>(panel, &x, depth);
-            for (t, sums) in tile.iter().enumerate() {
-                let out = self.task.out(token + t, first, rows);
-                if start == 0 {
-                    out.copy_from_slice(&sums[..rows]);
-                } else {
-                    for (out, sum) in out.iter_mut().zip(sums) {
-                        *out += sum;
-                    }
-                }
-            }
-        }
-        N
+        out: &mut [[f32; panel::ROWS]; N],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { L::float_tile::<N>(panel.cast(), x.cast(), depth, out) }
     }
+}
+
+/// The bytes of columns `start..start + len` of a row.
+#[inline(always)]
+fn columns<D: Decode>(decode: D, row: &[u8], start: usize, len: usize) -> &[u8] {
+    let (block, bytes) = (decode.block_len(), decode.block_bytes());
+    &row[start / block * bytes..][..len / block * bytes]
 }

@@ -1,11 +1,13 @@
 //! `linear`: activation rows times the transpose of a weight matrix, the product of a linear layer.
 
-use super::dequantize::check_bytes;
+use super::check::check;
 use super::error::CpuError;
+use super::float::{FloatInput, PANEL_TOKENS};
 use super::input::{Group, RowBuffers, SumKind};
 use super::isa::Isa;
 use super::level::GROUP;
-use super::types::{CpuCode, CpuType, TypeVisitor, visit};
+use super::panel::{self, Packed};
+use super::types::{CpuCode, CpuType, TypeVisitor};
 use super::{bf16, float, gemm, gemv, parallel};
 use crate::GgmlType;
 use std::cell::Cell;
@@ -43,16 +45,16 @@ pub(super) const MAX_GEMV_TOKENS: usize = 6;
 const MAX_TOKENS: usize = 512;
 
 /// Most bytes of unpacked codes per task: they should stay in the second-level cache.
-pub(super) const PANEL_BYTES: usize = 256 << 10;
+const PANEL_BYTES: usize = 256 << 10;
 
 /// Tasks per thread to aim at: enough to even out threads of unequal speed.
 pub(super) const TASKS_PER_THREAD: usize = 16;
 
 /// Least multiply-accumulates per task: some ten microseconds of work.
-pub(super) const MIN_TASK_WORK: usize = 1 << 17;
+const MIN_TASK_WORK: usize = 1 << 17;
 
-/// Rows per task are a multiple of this: every level's panel height.
-pub(super) const ROW_STEP: usize = 16;
+/// Rows per task are a multiple of this: every level's height of a panel of codes.
+const ROW_STEP: usize = 16;
 
 /// Multiplies `n` activation rows `x`, `[n, cols]`, with one matrix into `y`, `[n, rows]`.
 ///
@@ -178,7 +180,7 @@ unsafe impl Sync for Output {}
 /// The functions that multiply with a matrix of one type.
 #[derive(Clone, Copy)]
 pub(super) struct Ops {
-    pub float: fn(&RowTask<'_>, &[f32]),
+    pub float: fn(&RowTask<'_>, FloatInput<'_>),
     /// Whether activations may be rounded to `BF16`.
     pub is_bf16: bool,
     pub code: Option<CodeOps>,
@@ -219,12 +221,35 @@ impl TypeVisitor for PickOps {
     }
 }
 
-/// Quantized activations, kept by each calling thread so that a call need not allocate.
+/// Activations in other forms, kept by each calling thread so that a call need not allocate.
 #[derive(Default)]
 pub(super) struct Inputs {
     pub rows: RowBuffers,
     pub groups: Vec<Group>,
-    pub bf16: Vec<u16>,
+    pub floats: Packed,
+    pub bf16: Packed,
+}
+
+impl Inputs {
+    /// Packs activation rows, `[_, cols]`, for the operations that want it: in `BF16` if `pairs`, in `f32` if some task
+    /// has enough of them.
+    pub(super) fn pack(
+        &mut self,
+        x: &[f32],
+        cols: usize,
+        ops: &[Ops],
+        codes: &[Option<CodeOps>],
+        pairs: bool,
+        many: bool,
+    ) {
+        let mut of_floats = ops.iter().zip(codes).filter(|(_, codes)| codes.is_none());
+        if pairs && ops.iter().any(|ops| ops.is_bf16) {
+            bf16::pack(x, cols, &mut self.bf16);
+        }
+        if many && of_floats.any(|(ops, _)| !(pairs && ops.is_bf16)) {
+            float::pack(x, cols, &mut self.floats);
+        }
+    }
 }
 
 thread_local! {
@@ -268,15 +293,17 @@ fn multiply(
             }
         }
         let pairs = arithmetic == Arithmetic::Fast && bf16::is_usable(isa, cols);
-        if pairs && ops.iter().any(|ops| ops.is_bf16) {
-            bf16::round(x, &mut inputs.bf16);
-        }
-        let tasks = tasks(isa, matrices, outs, first, tokens);
+        inputs.pack(x, cols, &ops, &codes, pairs, tokens >= PANEL_TOKENS);
+        let floats = FloatInput {
+            rows: x,
+            packed: &inputs.floats,
+        };
+        let tasks = tasks(isa, matrices, &codes, outs, first, tokens);
         parallel::for_each(tasks.len(), |i| {
             let (index, task) = &tasks[i];
             match codes[*index] {
                 None if pairs && ops[*index].is_bf16 => bf16::rows(task, &inputs.bf16),
-                None => (ops[*index].float)(task, x),
+                None => (ops[*index].float)(task, floats),
                 Some(code) if gemv => (code.gemv)(task, &inputs.rows),
                 Some(code) => (code.gemm)(task, &inputs.groups[..tokens.div_ceil(GROUP)]),
             }
@@ -290,14 +317,23 @@ fn multiply(
 fn tasks<'a>(
     isa: Isa,
     matrices: &[Matrix<'a>],
+    codes: &[Option<CodeOps>],
     outs: &mut [&mut [f32]],
     first: usize,
     tokens: usize,
 ) -> Vec<(usize, RowTask<'a>)> {
+    let threads = rayon::current_num_threads();
+    let total: usize = matrices.iter().map(|matrix| matrix.rows).sum();
+    // An even share of all rows of the call.
+    let even = if threads == 1 {
+        total
+    } else {
+        total.div_ceil(threads * TASKS_PER_THREAD)
+    };
     let mut tasks = Vec::new();
     for (index, (&matrix, out)) in matrices.iter().zip(outs).enumerate() {
         let out = Output(out[first * matrix.rows..].as_mut_ptr());
-        let step = rows_per_task(&matrix, tokens, matrices);
+        let step = rows_per_task(even, tokens, matrix.cols, codes[index].is_some());
         for start in (0..matrix.rows).step_by(step) {
             let rows = start..matrix.rows.min(start + step);
             let (row_bytes, cols) = (matrix.bytes.len() / matrix.rows, matrix.cols);
@@ -319,24 +355,16 @@ fn tasks<'a>(
     tasks
 }
 
-/// Rows of one task: an even share of all rows of the call, within bounds.
-fn rows_per_task(matrix: &Matrix<'_>, tokens: usize, all: &[Matrix<'_>]) -> usize {
-    let threads = rayon::current_num_threads();
-    let total: usize = all.iter().map(|matrix| matrix.rows).sum();
-    let even = if threads == 1 {
-        total
-    } else {
-        total.div_ceil(threads * TASKS_PER_THREAD)
+/// Rows of one task: `even` within bounds, and whole panels.
+pub(super) fn rows_per_task(even: usize, tokens: usize, cols: usize, codes: bool) -> usize {
+    let least = MIN_TASK_WORK.div_ceil(tokens * cols);
+    let (even, most, step) = match codes {
+        // Fewer and larger tasks: each reads all activations.
+        false if tokens >= PANEL_TOKENS => (2 * even, panel::MAX_ROWS, panel::ROWS),
+        true if tokens > MAX_GEMV_TOKENS => (even, (PANEL_BYTES / cols).max(1), ROW_STEP),
+        _ => (even, usize::MAX / 2, ROW_STEP),
     };
-    let least = MIN_TASK_WORK.div_ceil(tokens * matrix.cols);
-    let most = if tokens <= MAX_GEMV_TOKENS {
-        usize::MAX / 2
-    } else {
-        PANEL_BYTES / matrix.cols
-    };
-    even.max(least)
-        .clamp(1, most.max(1))
-        .next_multiple_of(ROW_STEP)
+    even.max(least).clamp(1, most).next_multiple_of(step)
 }
 
 /// The values without repetition, in order of first appearance.
@@ -348,67 +376,4 @@ pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
         }
     }
     seen
-}
-
-/// Checks all arguments, and returns the functions of every matrix's type.
-fn check(
-    matrices: &[Matrix<'_>],
-    x: &[f32],
-    n: usize,
-    outs: &[&mut [f32]],
-) -> Result<Vec<Ops>, CpuError> {
-    if matrices.len() != outs.len() {
-        return Err(CpuError::OutputCount {
-            matrices: matrices.len(),
-            outputs: outs.len(),
-        });
-    }
-    let mut ops = Vec::with_capacity(matrices.len());
-    for (index, (matrix, out)) in matrices.iter().zip(outs).enumerate() {
-        let &Matrix {
-            ty,
-            bytes,
-            rows,
-            cols,
-        } = matrix;
-        ops.push(visit(ty, "linear", PickOps)?);
-        if cols != matrices[0].cols {
-            return Err(CpuError::MixedColumns {
-                index,
-                expected: matrices[0].cols,
-                actual: cols,
-            });
-        }
-        if ty.row_bytes(cols).is_none() {
-            return Err(CpuError::PartialBlock { ty, len: cols });
-        }
-        check_bytes(
-            ty,
-            rows.checked_mul(cols)
-                .ok_or(CpuError::Overflow { rows, cols })?,
-            bytes,
-        )?;
-        let expected = n
-            .checked_mul(cols)
-            .ok_or(CpuError::Overflow { rows: n, cols })?;
-        if x.len() != expected {
-            return Err(CpuError::BufferLength {
-                what: "x",
-                expected,
-                actual: x.len(),
-            });
-        }
-        let expected = n.checked_mul(rows).ok_or(CpuError::Overflow {
-            rows: n,
-            cols: rows,
-        })?;
-        if out.len() != expected {
-            return Err(CpuError::BufferLength {
-                what: "y",
-                expected,
-                actual: out.len(),
-            });
-        }
-    }
-    Ok(ops)
 }

@@ -5,8 +5,9 @@
 //!
 //! - `isa.rs` finds the level of this CPU, once; `level/` holds what differs between levels.
 //! - `types.rs` is the table of types; `gemv/` adds the hand-written inner loops of single types.
-//! - `input.rs` quantizes activations, `gemm.rs`, `gemv/`, `float.rs` and `bf16.rs` multiply, `linear.rs` and `experts.rs` check and
-//!   divide the work, `parallel.rs` runs it on rayon's pool.
+//! - `input.rs` quantizes activations, `gemm.rs` and `gemv/` multiply codes, `float.rs` and `bf16.rs` numbers, many rows
+//!   of them by way of `panel.rs`; `linear.rs` and `experts.rs` check and divide the work, `parallel.rs` runs it on
+//!   rayon's pool.
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
@@ -17,6 +18,7 @@
 mod attention;
 mod bf16;
 mod buffer;
+mod check;
 mod dequantize;
 mod error;
 mod exp;
@@ -33,6 +35,7 @@ mod kv_cache;
 mod layer_norm;
 mod level;
 mod linear;
+mod panel;
 mod parallel;
 mod rms_norm;
 mod rope;

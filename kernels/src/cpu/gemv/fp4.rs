@@ -5,31 +5,23 @@ cpu_code!(run: NVFP4);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use crate::blocks::{BlockType, CodeBlock, E2M1_CODES, MXFP4, NVFP4};
+    use crate::blocks::{BlockType, CodeBlock, E2M1_CODES, MXFP4, NVFP4, half_e8m0};
     use crate::cpu::gemv::block32::Block32;
     use crate::cpu::gemv::q4_0::{nibbles_avx2, nibbles_avx512};
     use crate::cpu::gemv::run::{Header, Run};
     use crate::cpu::gemv::x86::{look_up_avx2, look_up_avx512};
     use core::arch::x86_64::*;
 
-    /// Half of 2 to the powers of four exponents of bias 127.
-    ///
-    /// # Safety
-    /// Needs SSE4.1.
-    #[inline(always)]
-    unsafe fn half_powers(exponents: __m128i) -> __m128 {
-        // SAFETY: the caller's.
-        unsafe {
-            let one = _mm_set1_epi32(1);
-            let normal = _mm_slli_epi32::<23>(_mm_sub_epi32(exponents, one));
-            // Exponents below 2 are subnormal once halved.
-            let first = _mm_set1_epi32(0x0020_0000);
-            let subnormal =
-                _mm_add_epi32(first, _mm_and_si128(first, _mm_cmpeq_epi32(exponents, one)));
-            let is_subnormal = _mm_cmpgt_epi32(_mm_set1_epi32(2), exponents);
-            _mm_castsi128_ps(_mm_blendv_epi8(normal, subnormal, is_subnormal))
+    /// Half of 2 to the power of each exponent.
+    static HALF_POWERS: [f32; 256] = {
+        let mut powers = [0.0; 256];
+        let mut exponent = 0;
+        while exponent < 256 {
+            powers[exponent] = half_e8m0(exponent as u8);
+            exponent += 1;
         }
-    }
+        powers
+    };
 
     /// Twice the value of each four-bit float, plus 128.
     const VALUES: [u8; 16] = {
@@ -49,24 +41,15 @@ mod x86 {
         #[inline(always)]
         unsafe fn scale(block: *const u8) -> f32 {
             // SAFETY: the exponent is in front.
-            unsafe { _mm_cvtss_f32(half_powers(_mm_cvtsi32_si128((*block).into()))) }
+            HALF_POWERS[usize::from(unsafe { *block })]
         }
 
         #[inline(always)]
         unsafe fn scales(blocks: *const u8) -> __m128 {
-            let exponent = |i: usize| {
-                // SAFETY: four blocks.
-                let byte = unsafe { *blocks.add(i * Self::BYTES) };
-                i32::from(byte)
-            };
-            // SAFETY: the level has SSE4.1.
+            // SAFETY: four blocks.
             unsafe {
-                half_powers(_mm_setr_epi32(
-                    exponent(0),
-                    exponent(1),
-                    exponent(2),
-                    exponent(3),
-                ))
+                let [a, b, c, d] = [0, 1, 2, 3].map(|i| Self::scale(blocks.add(i * Self::BYTES)));
+                _mm_setr_ps(a, b, c, d)
             }
         }
 

@@ -6,8 +6,9 @@
 
 #![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
+use super::{CodePanel, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
 use crate::cpu::gemv::{RowInput, sum_avx2};
+use crate::cpu::panel;
 use crate::cpu::types::{CpuCode, CpuType};
 use core::arch::x86_64::*;
 
@@ -57,41 +58,31 @@ impl Level for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn float_dot<T: CpuType, const N: usize>(
-        row: &[u8],
-        x: &[*const f32; N],
+    unsafe fn float_dots<T: CpuType, const R: usize, const N: usize>(
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> [f32; N] {
-        // Registers of a step: enough chains of sums to hide the latency of adding.
-        const STEP: usize = 4;
+    ) -> [[f32; N]; R] {
         let whole = len / 8 * 8;
-        // SAFETY: the caller says that row and inputs are `len` long.
+        // SAFETY: the caller says that rows and inputs are `len` long.
         unsafe {
-            let mut total = [[_mm256_setzero_ps(); STEP]; N];
-            let mut add = |k: usize, chain: usize| {
-                let values = T::widen_avx2(row.as_ptr().add(k * T::BYTES));
-                for t in 0..N {
-                    let x = _mm256_loadu_ps(x[t].add(k));
-                    total[t][chain] = _mm256_fmadd_ps(values, x, total[t][chain]);
+            let mut total = [[_mm256_setzero_ps(); N]; R];
+            for k in (0..whole).step_by(8) {
+                for r in 0..R {
+                    let values = T::widen_avx2(rows[r].add(k * T::BYTES));
+                    for t in 0..N {
+                        let x = _mm256_loadu_ps(x[t].add(k));
+                        total[r][t] = _mm256_fmadd_ps(values, x, total[r][t]);
+                    }
                 }
-            };
-            let steps = len / (STEP * 8) * (STEP * 8);
-            for k in (0..steps).step_by(STEP * 8) {
-                add(k, 0);
-                add(k + 8, 1);
-                add(k + 16, 2);
-                add(k + 24, 3);
             }
-            for k in (steps..whole).step_by(8) {
-                add(k, 0);
+            let mut out = [[0.0; N]; R];
+            for r in 0..R {
+                for t in 0..N {
+                    out[r][t] = sum_avx2(total[r][t]);
+                }
+                float_rest::<T, N>(rows[r], &x, whole..len, &mut out[r]);
             }
-            let mut out = [0.0; N];
-            for t in 0..N {
-                let [a, b, c, d] = total[t];
-                let sum = _mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d));
-                out[t] = sum_avx2(sum);
-            }
-            float_rest::<T, N>(row, x, whole..len, &mut out);
             out
         }
     }
@@ -226,27 +217,19 @@ impl Level for Avx2 {
 
     #[inline(always)]
     unsafe fn float_tile<const N: usize>(
-        panel: &[f32],
-        x: &[*const f32; N],
+        panel: *const f32,
+        x: *const f32,
         depth: usize,
-    ) -> [[f32; FLOAT_ROWS]; N] {
-        let mut out = [[0.0; FLOAT_ROWS]; N];
-        // Two rounds of 4 rather than one of 8: 16 rows take two registers each.
-        const MOST: usize = 4;
-        for (out, x) in out.chunks_mut(MOST).zip(x.chunks(MOST)) {
-            // SAFETY: the caller says that panel and rows are `depth` long.
-            unsafe {
-                match (<&mut [_; 4]>::try_from(&mut *out), <&[_; 4]>::try_from(x)) {
-                    (Ok(out), Ok(x)) => float_rows::<4>(panel, x, depth, out),
-                    _ => {
-                        for (out, x) in out.iter_mut().zip(x) {
-                            float_rows::<1>(panel, &[*x], depth, std::array::from_mut(out));
-                        }
-                    }
-                }
+        out: &mut [[f32; panel::ROWS]; N],
+    ) {
+        // SAFETY: the caller's promises are the callees'.
+        unsafe {
+            if N.is_multiple_of(6) {
+                float_tiles::<6>(panel, x, depth, out);
+            } else {
+                float_tiles::<4>(panel, x, depth, out);
             }
         }
-        out
     }
 
     #[inline(always)]
@@ -256,30 +239,40 @@ impl Level for Avx2 {
     }
 }
 
+/// The products with as many rows as `out` has, a multiple of `N`, by tiles of 16 weight rows and `N`. One function for
+/// all types.
+///
 /// # Safety
 /// As [`Level::float_tile`].
-#[inline(always)]
-unsafe fn float_rows<const N: usize>(
-    panel: &[f32],
-    x: &[*const f32; N],
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(never)]
+unsafe fn float_tiles<const N: usize>(
+    panel: *const f32,
+    x: *const f32,
     depth: usize,
-    out: &mut [[f32; FLOAT_ROWS]; N],
+    out: &mut [[f32; panel::ROWS]],
 ) {
-    // SAFETY: the caller says that panel and rows are `depth` long.
-    unsafe {
-        let mut total = [[_mm256_setzero_ps(); 2]; N];
-        for k in 0..depth {
-            let weights = panel.as_ptr().add(k * FLOAT_ROWS);
-            let (low, high) = (_mm256_loadu_ps(weights), _mm256_loadu_ps(weights.add(8)));
-            for t in 0..N {
-                let value = _mm256_broadcast_ss(&*x[t].add(k));
-                total[t][0] = _mm256_fmadd_ps(low, value, total[t][0]);
-                total[t][1] = _mm256_fmadd_ps(high, value, total[t][1]);
+    for first in (0..panel::ROWS).step_by(16) {
+        for (part, out) in out.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+            // SAFETY: the caller says that panel and rows are `depth` long.
+            unsafe {
+                let x = x.add(part * N * panel::STEP);
+                let mut total = [[_mm256_setzero_ps(); 2]; N];
+                for k in 0..depth {
+                    let weights = panel.add(k * panel::ROWS + first);
+                    let (low, high) = (_mm256_loadu_ps(weights), _mm256_loadu_ps(weights.add(8)));
+                    for t in 0..N {
+                        let value = _mm256_broadcast_ss(&*x.add(t * panel::STEP + k));
+                        total[t][0] = _mm256_fmadd_ps(low, value, total[t][0]);
+                        total[t][1] = _mm256_fmadd_ps(high, value, total[t][1]);
+                    }
+                }
+                for t in 0..N {
+                    let out = out[t][first..][..16].as_mut_ptr();
+                    _mm256_storeu_ps(out, total[t][0]);
+                    _mm256_storeu_ps(out.add(8), total[t][1]);
+                }
             }
-        }
-        for t in 0..N {
-            _mm256_storeu_ps(out[t].as_mut_ptr(), total[t][0]);
-            _mm256_storeu_ps(out[t].as_mut_ptr().add(8), total[t][1]);
         }
     }
 }

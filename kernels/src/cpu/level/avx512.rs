@@ -2,8 +2,9 @@
 
 #![expect(clippy::needless_range_loop, reason = "parallel arrays of registers")]
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
+use super::{CodePanel, GROUP, Kernel, Level, TileOut, TokenGroup, float_rest};
 use crate::cpu::gemv::RowInput;
+use crate::cpu::panel;
 use crate::cpu::types::{CpuCode, CpuType};
 use core::arch::x86_64::*;
 
@@ -50,41 +51,46 @@ impl Level for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn float_dot<T: CpuType, const N: usize>(
-        row: &[u8],
-        x: &[*const f32; N],
+    unsafe fn float_dots<T: CpuType, const R: usize, const N: usize>(
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> [f32; N] {
-        // Registers of a step: enough chains of sums to hide the latency of adding.
-        const STEP: usize = 4;
-        let whole = len / 16 * 16;
-        // SAFETY: the caller says that row and inputs are `len` long.
+    ) -> [[f32; N]; R] {
+        let (pairs, whole) = (len / 32 * 32, len / 16 * 16);
+        // SAFETY: the caller says that rows and inputs are `len` long.
         unsafe {
-            let mut total = [[_mm512_setzero_ps(); STEP]; N];
-            let mut add = |k: usize, chain: usize| {
-                let values = T::widen_avx512(row.as_ptr().add(k * T::BYTES));
-                for t in 0..N {
-                    let x = _mm512_loadu_ps(x[t].add(k));
-                    total[t][chain] = _mm512_fmadd_ps(values, x, total[t][chain]);
+            // Two sums in turn: one would wait for itself. Loops, not closures: those would not be inlined into the
+            // function that has the features.
+            let mut total = [[[_mm512_setzero_ps(); 2]; N]; R];
+            for first in (0..pairs).step_by(32) {
+                for chain in 0..2 {
+                    let k = first + 16 * chain;
+                    for r in 0..R {
+                        let values = T::widen_avx512(rows[r].add(k * T::BYTES));
+                        for t in 0..N {
+                            let x = _mm512_loadu_ps(x[t].add(k));
+                            total[r][t][chain] = _mm512_fmadd_ps(values, x, total[r][t][chain]);
+                        }
+                    }
                 }
-            };
-            let steps = len / (STEP * 16) * (STEP * 16);
-            for k in (0..steps).step_by(STEP * 16) {
-                add(k, 0);
-                add(k + 16, 1);
-                add(k + 32, 2);
-                add(k + 48, 3);
             }
-            for k in (steps..whole).step_by(16) {
-                add(k, 0);
+            if pairs < whole {
+                for r in 0..R {
+                    let values = T::widen_avx512(rows[r].add(pairs * T::BYTES));
+                    for t in 0..N {
+                        let x = _mm512_loadu_ps(x[t].add(pairs));
+                        total[r][t][0] = _mm512_fmadd_ps(values, x, total[r][t][0]);
+                    }
+                }
             }
-            let mut out = [0.0; N];
-            for t in 0..N {
-                let [a, b, c, d] = total[t];
-                let sum = _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d));
-                out[t] = _mm512_reduce_add_ps(sum);
+            let mut out = [[0.0; N]; R];
+            for r in 0..R {
+                for t in 0..N {
+                    let [even, odd] = total[r][t];
+                    out[r][t] = _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+                }
+                float_rest::<T, N>(rows[r], &x, whole..len, &mut out[r]);
             }
-            float_rest::<T, N>(row, x, whole..len, &mut out);
             out
         }
     }
@@ -174,31 +180,50 @@ impl Level for Avx512 {
 
     #[inline(always)]
     unsafe fn float_tile<const N: usize>(
-        panel: &[f32],
-        x: &[*const f32; N],
+        panel: *const f32,
+        x: *const f32,
         depth: usize,
-    ) -> [[f32; FLOAT_ROWS]; N] {
-        // SAFETY: the caller says that panel and rows are `depth` long.
-        unsafe {
-            let mut total = [_mm512_setzero_ps(); N];
-            for k in 0..depth {
-                let weights = _mm512_loadu_ps(panel.as_ptr().add(k * FLOAT_ROWS));
-                for t in 0..N {
-                    total[t] = _mm512_fmadd_ps(weights, _mm512_set1_ps(*x[t].add(k)), total[t]);
-                }
-            }
-            let mut out = [[0.0; FLOAT_ROWS]; N];
-            for t in 0..N {
-                _mm512_storeu_ps(out[t].as_mut_ptr(), total[t]);
-            }
-            out
-        }
+        out: &mut [[f32; panel::ROWS]; N],
+    ) {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { float_tile(panel, x, depth, out) }
     }
 
     #[inline(always)]
     unsafe fn row_dot<T: CpuCode, const N: usize>(row: &[u8], x: &[RowInput<'_>; N]) -> [f32; N] {
         // SAFETY: the caller's promises are the callee's.
         unsafe { T::dot_avx512(row, x) }
+    }
+}
+
+/// One function for all types.
+///
+/// # Safety
+/// As [`Level::float_tile`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline(never)]
+unsafe fn float_tile<const N: usize>(
+    panel: *const f32,
+    x: *const f32,
+    depth: usize,
+    out: &mut [[f32; panel::ROWS]; N],
+) {
+    // SAFETY: the caller says that panel and rows are `depth` long.
+    unsafe {
+        let mut total = [[_mm512_setzero_ps(); 2]; N];
+        for k in 0..depth {
+            let weights = panel.add(k * panel::ROWS);
+            let (low, high) = (_mm512_loadu_ps(weights), _mm512_loadu_ps(weights.add(16)));
+            for t in 0..N {
+                let value = _mm512_set1_ps(*x.add(t * panel::STEP + k));
+                total[t][0] = _mm512_fmadd_ps(low, value, total[t][0]);
+                total[t][1] = _mm512_fmadd_ps(high, value, total[t][1]);
+            }
+        }
+        for t in 0..N {
+            _mm512_storeu_ps(out[t].as_mut_ptr(), total[t][0]);
+            _mm512_storeu_ps(out[t].as_mut_ptr().add(16), total[t][1]);
+        }
     }
 }
 

@@ -17,13 +17,11 @@ pub(super) use avx512::Avx512;
 pub(super) use scalar::Scalar;
 
 use super::gemv::RowInput;
+use super::panel;
 use super::types::{CpuCode, CpuType};
 
 /// Activation rows that are quantized side by side for the matrix product.
 pub(super) const GROUP: usize = 8;
-
-/// Weight rows of a panel of floats.
-pub(super) const FLOAT_ROWS: usize = 16;
 
 /// Most weight rows of a panel of codes at any level.
 pub(super) const MAX_ROWS: usize = 16;
@@ -34,17 +32,19 @@ pub(super) type TileOut = [f32; GROUP * MAX_ROWS];
 /// Adds the products of values `from..len` of a row of plain numbers to dot products.
 ///
 /// # Safety
-/// As [`Level::float_dot`].
+/// As [`Level::float_dots`].
 #[inline(always)]
 unsafe fn float_rest<T: CpuType, const N: usize>(
-    row: &[u8],
+    row: *const u8,
     x: &[*const f32; N],
     values: std::ops::Range<usize>,
     out: &mut [f32; N],
 ) {
     for k in values {
         let mut value = 0.0;
-        T::dequantize_block(&row[k * T::BYTES..], std::slice::from_mut(&mut value));
+        // SAFETY: the caller says that the row has enough values.
+        let bytes = unsafe { std::slice::from_raw_parts(row.add(k * T::BYTES), T::BYTES) };
+        T::dequantize_block(bytes, std::slice::from_mut(&mut value));
         for (out, x) in out.iter_mut().zip(x) {
             // SAFETY: the caller says that each pointer leads to enough values.
             *out += value * unsafe { *x.add(k) };
@@ -108,15 +108,15 @@ pub(super) trait Level: Copy + 'static {
     /// `bytes` must hold as many.
     unsafe fn widen<T: CpuType>(bytes: &[u8], out: &mut [f32]);
 
-    /// Dot products of `len` values of a type that `WIDENS` with `N` rows as long.
+    /// Dot products of `R` rows of `len` values of a type that `WIDENS` with `N` rows as long.
     ///
     /// # Safety
-    /// `row` must hold `len` values and each pointer in `x` lead to as many.
-    unsafe fn float_dot<T: CpuType, const N: usize>(
-        row: &[u8],
-        x: &[*const f32; N],
+    /// Each pointer must lead to `len` values.
+    unsafe fn float_dots<T: CpuType, const R: usize, const N: usize>(
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> [f32; N];
+    ) -> [[f32; N]; R];
 
     /// As `CodeBlock::unpack_block`, of exactly one block.
     ///
@@ -165,15 +165,16 @@ pub(super) trait Level: Copy + 'static {
         out: &mut TileOut,
     );
 
-    /// Products of a float panel `[depth, FLOAT_ROWS]` with `N` rows of `depth` values.
+    /// Products of a panel of numbers, `[depth, panel::ROWS]`, with `N` rows of numbers that lie `panel::STEP` apart.
     ///
     /// # Safety
-    /// `panel` must hold `depth` rows and each pointer in `x` lead to `depth` values.
+    /// Panel and rows must be `depth` long.
     unsafe fn float_tile<const N: usize>(
-        panel: &[f32],
-        x: &[*const f32; N],
+        panel: *const f32,
+        x: *const f32,
         depth: usize,
-    ) -> [[f32; FLOAT_ROWS]; N];
+        out: &mut [[f32; panel::ROWS]; N],
+    );
 
     /// Dot products of one row of blocks with `N` quantized activation rows.
     ///

@@ -1,7 +1,8 @@
 //! Portable inner loops: the reference for the other levels.
 
-use super::{CodePanel, FLOAT_ROWS, GROUP, Level, TileOut, TokenGroup, float_rest};
+use super::{CodePanel, GROUP, Level, TileOut, TokenGroup, float_rest};
 use crate::cpu::gemv::{RowInput, dot_unpacked};
+use crate::cpu::panel;
 use crate::cpu::types::{CpuCode, CpuType};
 
 /// The portable level.
@@ -25,23 +26,25 @@ impl Level for Scalar {
     }
 
     #[inline(always)]
-    unsafe fn float_dot<T: CpuType, const N: usize>(
-        row: &[u8],
-        x: &[*const f32; N],
+    unsafe fn float_dots<T: CpuType, const R: usize, const N: usize>(
+        rows: [*const u8; R],
+        x: [*const f32; N],
         len: usize,
-    ) -> [f32; N] {
+    ) -> [[f32; N]; R] {
         // In parts, or the sums would lose what is added last.
         const PART: usize = 64;
-        let mut out = [0.0; N];
-        for start in (0..len).step_by(PART) {
-            let mut part = [0.0; N];
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { float_rest::<T, N>(row, x, start..len.min(start + PART), &mut part) };
-            for (out, part) in out.iter_mut().zip(part) {
-                *out += part;
+        rows.map(|row| {
+            let mut out = [0.0; N];
+            for start in (0..len).step_by(PART) {
+                let mut part = [0.0; N];
+                // SAFETY: the caller's promises are the callee's.
+                unsafe { float_rest::<T, N>(row, &x, start..len.min(start + PART), &mut part) };
+                for (out, part) in out.iter_mut().zip(part) {
+                    *out += part;
+                }
             }
-        }
-        out
+            out
+        })
     }
 
     #[inline(always)]
@@ -131,21 +134,25 @@ impl Level for Scalar {
 
     #[inline(always)]
     unsafe fn float_tile<const N: usize>(
-        panel: &[f32],
-        x: &[*const f32; N],
+        panel: *const f32,
+        x: *const f32,
         depth: usize,
-    ) -> [[f32; FLOAT_ROWS]; N] {
-        let mut total = [[0.0; FLOAT_ROWS]; N];
-        for (k, weights) in panel.chunks_exact(FLOAT_ROWS).take(depth).enumerate() {
-            for (total, x) in total.iter_mut().zip(x) {
-                // SAFETY: the caller says `depth` values follow each pointer.
-                let x = unsafe { *x.add(k) };
+        out: &mut [[f32; panel::ROWS]; N],
+    ) {
+        for (t, out) in out.iter_mut().enumerate() {
+            let mut total = [0.0; panel::ROWS];
+            for k in 0..depth {
+                // SAFETY: the caller says that panel and rows are `depth` long.
+                let (weights, x) = unsafe {
+                    let weights = panel.add(k * panel::ROWS).cast::<[f32; panel::ROWS]>();
+                    (&*weights, *x.add(t * panel::STEP + k))
+                };
                 for (total, weight) in total.iter_mut().zip(weights) {
                     *total += weight * x;
                 }
             }
+            *out = total;
         }
-        total
     }
 
     #[inline(always)]

@@ -175,20 +175,23 @@ fn float_rows_need_not_fill_a_register() {
         if ty.block_len() > 1 {
             continue;
         }
-        for cols in [1, 3, 31, 65, 257, 300] {
-            let bytes = random_blocks(ty, 5 * cols, 3);
-            for n in [1, 4, 11] {
-                check_linear(
-                    "odd",
-                    Matrix {
-                        ty,
-                        bytes: &bytes,
-                        rows: 5,
-                        cols,
-                    },
-                    &noise(n * cols, 5),
-                    n,
-                );
+        // The last ones are more than two panels deep, as numbers and as pairs.
+        for cols in [1, 3, 31, 65, 257, 300, 1100, 2080] {
+            for rows in [5, 37] {
+                let bytes = random_blocks(ty, rows * cols, 3);
+                for n in [1, 2, 3, 4, 11, 25] {
+                    check_linear(
+                        "odd",
+                        Matrix {
+                            ty,
+                            bytes: &bytes,
+                            rows,
+                            cols,
+                        },
+                        &noise(n * cols, 5),
+                        n,
+                    );
+                }
             }
         }
     }
