@@ -408,8 +408,8 @@ pub struct ImatrixArgs {
     #[arg(short, long, default_value = "imatrix.gguf")]
     pub output: PathBuf,
     /// Most chunks (default: the whole text)
-    #[arg(long)]
-    pub chunks: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunks: Option<u32>,
     /// Tokens of a chunk, each read from an empty cache
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk_size: u32,

@@ -32,15 +32,31 @@ pub(super) fn stage_file<T>(
             source,
         }
     };
-    let temporary = temporary_name(path).ok_or_else(|| GgufError::NotAFile {
+    // A link keeps its name, what it points to is replaced.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let before = fs::metadata(path).ok();
+    let special = before.as_ref().and_then(|m| match m.file_type() {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a directory"),
+        _ => Some("a device or pipe"),
+    });
+    let not_a_file = |kind| GgufError::NotAFile {
         file: name.clone(),
-        kind: "a directory",
-    })?;
+        kind,
+    };
+    if let Some(kind) = special {
+        return Err(not_a_file(kind));
+    }
+    let temporary = temporary_name(path).ok_or_else(|| not_a_file("a directory"))?;
     let file = File::create_new(&temporary).map_err(failed("create a temporary file beside it"))?;
     let staged = StagedFile {
         temporary: Some(temporary),
         path: path.to_owned(),
     };
+    if let Some(before) = before {
+        file.set_permissions(before.permissions())
+            .map_err(failed("set the permissions of"))?;
+    }
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let result = write(&mut out, &name)?;
     let file = out

@@ -180,6 +180,23 @@ pub enum QuantizeFileError {
         index: u64,
         value: f32,
     },
+    /// A weight, or the scale of its block, is over what the type can hold.
+    #[error(
+        "{file}: tensor `{tensor}` holds {value} near index {index}, which {ggml_type} cannot hold; choose another type for \
+         it, such as F32 or BF16"
+    )]
+    Overflow {
+        file: FileName,
+        tensor: String,
+        ggml_type: GgmlType,
+        index: u64,
+        value: f32,
+    },
+    /// An importance matrix that speaks of none of the tensors.
+    #[error(
+        "{file}: none of its {entries} entries names a tensor of the model; it was collected from another model"
+    )]
+    ImportanceUnrelated { file: FileName, entries: usize },
     /// The source's type cannot be decoded.
     #[error("{file}: tensor `{tensor}`: {source}")]
     Decode {

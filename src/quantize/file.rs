@@ -271,6 +271,13 @@ impl Job<'_, '_> {
                 index: (first + index) as u64,
                 value,
             },
+            SlabError::Overflow(index, value) => QuantizeFileError::Overflow {
+                file,
+                ggml_type: self.tensor.to.unwrap_or(GgmlType::F32),
+                tensor,
+                index: (first + index) as u64,
+                value,
+            },
             SlabError::Decode(source) => QuantizeFileError::Decode {
                 file,
                 tensor,
@@ -337,6 +344,7 @@ fn bytes(ty: GgmlType, cols: usize, rows: &Range<usize>) -> Range<usize> {
 
 enum SlabError {
     NotFinite(usize, f32),
+    Overflow(usize, f32),
     Decode(burn_gguf_kernels::cpu::CpuError),
     Quantize(QuantizeError),
 }
@@ -371,6 +379,9 @@ impl Buffers {
         quantize(to, &self.values, cols, importance, &mut self.blocks)
             .map_err(SlabError::Quantize)?;
         dequantize(to, &self.blocks, &mut self.decoded).map_err(SlabError::Decode)?;
+        if let Some(index) = self.decoded.iter().position(|v| !v.is_finite()) {
+            return Err(SlabError::Overflow(index, self.values[index]));
+        }
         let pairs = self.values.iter().zip(&self.decoded);
         Ok(pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum())
     }

@@ -19,7 +19,7 @@ pub fn run(args: ImatrixArgs) -> CommandResult {
     let tokens = model.tokenizer()?.encode(text, true, args.parse_special)?;
     let options = ImatrixOptions {
         chunk: args.chunk_size as usize,
-        chunks: args.chunks,
+        chunks: args.chunks.map(|n| n as usize),
         output: args.process_output,
     };
     let bar = ProgressBar::new(0);

@@ -19,7 +19,7 @@ use crate::source::resolve;
 pub fn run(args: QuantizeArgs) -> CommandResult {
     let gguf = Gguf::open(resolve(&args.input)?)?;
     if let Some(path) = &args.json {
-        check_not_read(&gguf, path)?;
+        check_json(&gguf, &args, path)?;
     }
     let options = options(&args)?;
     let report = match args.dry_run {
@@ -52,12 +52,34 @@ fn warn(text: &str) {
     let _ = writeln!(std::io::stderr(), "warning: {text}");
 }
 
-fn check_not_read(gguf: &Gguf, path: &Path) -> CommandResult {
-    let target = std::fs::canonicalize(path).ok();
-    let same = |shard: &Path| target.is_some() && std::fs::canonicalize(shard).ok() == target;
-    match gguf.shards().any(same) {
-        true => Err(format!("--json {} is the model itself", path.display()).into()),
-        false => Ok(()),
+/// The report must not take the place of a file that is read or written, and its folder must be there before the work.
+fn check_json(gguf: &Gguf, args: &QuantizeArgs, path: &Path) -> CommandResult {
+    let shown = path.display();
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        return Err(format!("--json {shown}: there is no folder {}", folder.display()).into());
+    }
+    let place = |path: &Path| {
+        std::fs::canonicalize(path)
+            .ok()
+            .or_else(|| std::path::absolute(path).ok())
+    };
+    let others = [
+        Some(args.output.as_path()),
+        args.imatrix.as_deref(),
+        args.config.as_deref(),
+    ];
+    let others = others.into_iter().flatten().chain(gguf.shards());
+    match others.into_iter().find(|other| place(other) == place(path)) {
+        Some(other) => Err(format!(
+            "--json {shown} is {}, which this command reads or writes",
+            other.display()
+        )
+        .into()),
+        None => Ok(()),
     }
 }
 

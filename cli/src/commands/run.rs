@@ -56,7 +56,7 @@ fn once(
     let prompt = match args.raw {
         true => model.text_prompt(prompt, &[])?,
         false => {
-            let chat = opening(args).with(question(given_media(args)?, prompt));
+            let chat = opening(args).with(question(given_media(args, model)?, prompt));
             model.chat_prompt(&chat).map_err(suggest_raw)?
         }
     };
@@ -87,12 +87,16 @@ fn suggest_raw(error: GenerateError) -> String {
     }
 }
 
-/// The images and videos of the command line.
-fn given_media(args: &RunArgs) -> CommandResult<Vec<Part>> {
-    let images = args
-        .image
-        .iter()
-        .map(|image| Ok(Part::image(image.as_str())));
+/// The images and videos of the command line. Images are decoded once: what the conversation shows stays what it was.
+fn given_media(args: &RunArgs, model: &AutoModel) -> CommandResult<Vec<Part>> {
+    if args.image.is_empty() && args.video.is_empty() {
+        return Ok(Vec::new());
+    }
+    let options = model.vision()?.processor().decode_options();
+    let images = args.image.iter().map(|image| {
+        let image = ImageInput::parse(image).decode(&options)?;
+        Ok(Part::image(image.pixels().clone()))
+    });
     let videos = args.video.iter().map(|path| {
         let video = VideoInput::open(path, args.video_fps)?;
         Ok(Part::video(video))
@@ -153,7 +157,7 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
     let mut conversation = opening(args);
     let mut session = model.session(&options.session);
     // Shown, but not asked about yet.
-    let mut media = given_media(args)?;
+    let mut media = given_media(args, model)?;
     let mut input = std::io::stdin().lock();
     loop {
         if interactive {
@@ -172,13 +176,14 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
                 media.clear();
                 continue;
             }
-            "/image" => {
+            text => text,
+        };
+        let (command, path) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if command == "/image" {
+            if path.trim().is_empty() {
                 say("/image needs a path");
                 continue;
             }
-            text => text,
-        };
-        if let Some(path) = text.strip_prefix("/image ") {
             match look(model, path.trim()) {
                 Ok((part, what)) => {
                     say(&what);
@@ -230,5 +235,5 @@ fn look(model: &AutoModel, path: &str) -> CommandResult<(Part, String)> {
         image.height(),
         processed.token_count()
     );
-    Ok((Part::image(path), what))
+    Ok((Part::image(image.pixels().clone()), what))
 }

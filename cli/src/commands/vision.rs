@@ -27,6 +27,9 @@ const TOKEN_LINE: [u8; 3] = [255, 60, 60];
 
 pub fn run(args: VisionCommandArgs) -> CommandResult {
     let mmproj = mmproj(&args)?;
+    if let Some(path) = &args.save {
+        check_save(&args, &mmproj, path)?;
+    }
     let options = vision_options(&args.vision);
     let processor = options.processor(&mmproj)?;
     let image = ImageInput::parse(&args.image).decode(&processor.decode_options())?;
@@ -114,6 +117,19 @@ fn mmproj(args: &VisionCommandArgs) -> CommandResult<Mmproj> {
         let reason = found.reason.unwrap_or_default();
         format!("the model reads no images: {reason}").into()
     })
+}
+
+/// The picture must not take the place of what is read.
+fn check_save(args: &VisionCommandArgs, mmproj: &Mmproj, path: &Path) -> CommandResult {
+    let place = |path: &Path| std::fs::canonicalize(path).ok();
+    let read = [args.model.as_str(), args.image.as_str()].map(Path::new);
+    let mut read = read.into_iter().chain(mmproj.gguf().shards());
+    match read.find(|other| place(other).is_some() && place(other) == place(path)) {
+        Some(other) => {
+            Err(format!("--save {}: {} is read", path.display(), other.display()).into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The resized picture with lines between patches and tokens.

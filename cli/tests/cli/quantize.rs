@@ -112,7 +112,7 @@ fn quantize_refuses_what_it_cannot_do() {
     let text = fails(&["quantize", copy, copy, "Q8_0"], 1);
     assert!(text.contains("another file"), "{text}");
     let text = fails(&["quantize", copy, out, "Q8_0", "--json", copy], 1);
-    assert!(text.contains("the model itself"), "{text}");
+    assert!(text.contains("reads or writes"), "{text}");
     let text = fails(&["quantize", copy, out, "Q4_K_X"], 1);
     assert!(text.contains("Q4_K_X") && text.contains("Q4_K_M"), "{text}");
     let text = fails(&["quantize", copy, out, "Q8_0", "--rule", "attn"], 1);
@@ -124,4 +124,76 @@ fn quantize_refuses_what_it_cannot_do() {
     fails(&["quantize", copy, out], 2);
     assert_eq!(std::fs::read(copy).unwrap(), before);
     assert!(!Path::new(out).exists());
+}
+
+#[test]
+fn nothing_that_is_no_file_is_replaced() {
+    let error = fails(&["quantize", &model(), "/dev/null", "Q8_0"], 1);
+    assert!(error.contains("/dev/null"), "{error}");
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_keeps_its_name_and_a_file_its_permissions() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let dir = folder("links");
+    let (target, link) = (dir.join("target.gguf"), dir.join("link.gguf"));
+    std::fs::write(&target, "old").unwrap();
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
+    symlink(&target, &link).unwrap();
+    ok(&["quantize", &model(), link.to_str().unwrap(), "Q8_0"]);
+    assert!(link.is_symlink());
+    let metadata = std::fs::metadata(&target).unwrap();
+    assert!(metadata.len() > 1000, "the target was not written");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn the_report_does_not_overwrite_the_model() {
+    let dir = folder("json_clash");
+    let out = dir.join("out.gguf");
+    let out = out.to_str().unwrap();
+    let error = fails(&["quantize", &model(), out, "Q8_0", "--json", out], 1);
+    assert!(error.contains("reads or writes"), "{error}");
+    let nowhere = dir.join("nowhere/report.json");
+    let nowhere = nowhere.to_str().unwrap();
+    let error = fails(&["quantize", &model(), out, "Q8_0", "--json", nowhere], 1);
+    assert!(error.contains("no folder"), "{error}");
+    assert!(!dir.join("out.gguf").exists());
+}
+
+#[test]
+fn weights_over_the_range_of_a_type_are_refused() {
+    let dir = folder("range");
+    let path = dir.join("big.gguf");
+    let mut values = vec![0.5f32; 256 * 4];
+    values[300] = 1e38;
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let mut writer = burn_gguf::gguf::GgufWriter::new();
+    writer.set_metadata("general.architecture", "qwen3");
+    writer.tensor(
+        "blk.0.ffn_up.weight",
+        &[256, 4],
+        burn_gguf::GgmlType::F32,
+        bytes,
+    );
+    writer.write_file(&path).unwrap();
+    let out = dir.join("out.gguf");
+    for ty in ["F16", "Q8_0", "Q4_K"] {
+        let args = [
+            "quantize",
+            path.to_str().unwrap(),
+            out.to_str().unwrap(),
+            ty,
+            "--pure",
+        ];
+        let error = fails(&args, 1);
+        assert!(
+            error.contains("blk.0.ffn_up.weight") && error.contains("cannot hold"),
+            "{error}"
+        );
+        assert!(!out.exists());
+    }
 }

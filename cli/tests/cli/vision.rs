@@ -253,3 +253,116 @@ fn template_prints_the_prompt() {
         );
     }
 }
+
+/// A changed copy of the tiny mmproj file beside the text model.
+fn with_mmproj(name: &str, change: impl FnOnce(&mut GgufWriter<'_>, &Gguf)) -> (String, String) {
+    let model = chatting(name);
+    let dir = std::path::Path::new(&model).parent().unwrap();
+    let source = Gguf::open(mmproj()).unwrap();
+    let mut writer = GgufWriter::new();
+    writer.copy_metadata(source.metadata());
+    change(&mut writer, &source);
+    let path = dir.join("mmproj-model.gguf");
+    writer.write_file(&path).unwrap();
+    (model.clone(), path.to_str().unwrap().to_string())
+}
+
+fn all_tensors(writer: &mut GgufWriter<'_>, source: &Gguf) {
+    source.tensors().for_each(|info| {
+        writer.copy_tensor(info);
+    });
+}
+
+#[test]
+fn heads_that_cannot_turn_are_refused() {
+    for (heads, dim) in [(64u32, None), (32, None), (3, Some(32u32)), (2, Some(16))] {
+        let (model, file) = with_mmproj("odd_heads", |writer, source| {
+            writer.set_metadata("clip.vision.attention.head_count", heads);
+            if let Some(dim) = dim {
+                writer.set_metadata("clip.vision.attention.head_dim", dim);
+            }
+            all_tensors(writer, source);
+        });
+        let error = fails(
+            &[
+                "run",
+                &model,
+                "--mmproj",
+                &file,
+                "--image",
+                &picture(),
+                "-p",
+                "hi",
+            ],
+            1,
+        );
+        assert!(
+            error.contains("mmproj-model.gguf") && error.contains("head"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_found_file_that_cannot_be_used_leaves_the_text_model() {
+    let (model, file) = with_mmproj("no_bias", |writer, source| {
+        let kept = source.tensors().filter(|info| info.name() != "mm.0.bias");
+        kept.for_each(|info| {
+            writer.copy_tensor(info);
+        });
+    });
+    let output = burn_gguf(&["run", &model, "-p", "hi", "-n", "1"]);
+    let said = err(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("mm.0.bias") && said.contains("text only"),
+        "{said}"
+    );
+    // Asked for, it is an error; and images are refused with the reason.
+    let error = fails(&["run", &model, "--mmproj", &file, "-p", "hi"], 1);
+    assert!(error.contains("mm.0.bias"), "{error}");
+    let error = fails(&["run", &model, "--image", &picture(), "-p", "hi"], 1);
+    assert!(
+        error.contains("reads no images") && error.contains("mm.0.bias"),
+        "{error}"
+    );
+}
+
+#[test]
+fn settings_the_tower_was_not_made_for_are_refused() {
+    for setting in [
+        "merge_size=1",
+        "merge_size=4",
+        "patch_size=8",
+        "temporal_patch_size=3",
+    ] {
+        let error = fails(
+            &["vision", &mmproj(), &picture(), "--processor", setting],
+            1,
+        );
+        assert!(error.contains("was made for"), "{setting}: {error}");
+    }
+    let crossed = "video_min_pixels=99999999999";
+    let error = fails(
+        &["vision", &mmproj(), &picture(), "--processor", crossed],
+        1,
+    );
+    assert!(error.contains("99999999999"), "{error}");
+}
+
+#[test]
+fn what_is_read_is_not_overwritten() {
+    let dir = folder("overwrite");
+    let picture_copy = dir.join("picture.png");
+    std::fs::copy(picture(), &picture_copy).unwrap();
+    let shown = picture_copy.to_str().unwrap();
+    let error = fails(&["vision", &mmproj(), shown, "--save", shown], 1);
+    assert!(error.contains("is read"), "{error}");
+}
+
+#[test]
+fn images_of_the_command_line_are_checked_before_the_chat() {
+    let model = chatting("early");
+    let error = fails(&["run", &model, "--image", "nope.png"], 1);
+    assert!(error.contains("nope.png"), "{error}");
+}

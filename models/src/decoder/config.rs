@@ -104,6 +104,10 @@ impl DecoderConfig {
         } else {
             heads.clone()
         };
+        if let Some(&count) = heads.iter().find(|&&n| n == 0) {
+            let reason = "there must be at least one";
+            return Err(keys.invalid("attention.head_count", count, reason));
+        }
         if let Some(layer) = (0..layers)
             .find(|&i| kv_heads[i] == 0 || heads[i] == 0 || !heads[i].is_multiple_of(kv_heads[i]))
         {
@@ -319,6 +323,10 @@ impl<'a> MetadataReader<'a> {
             "rope.scaling.factor",
             self.get_or("rope.scale_linear", 0.0)?,
         )?;
+        if !(factor.is_finite() && factor >= 0.0) {
+            let reason = "it must be a finite number of at least 0 (0 is none)";
+            return Err(self.invalid("rope.scaling.factor", factor, reason));
+        }
         let factor = if factor > 0.0 { factor } else { 1.0 };
         rope.attn_factor = self.get_or("rope.scaling.attn_factor", 1.0)?;
         match kind.as_str() {

@@ -1,7 +1,7 @@
 //! What can go wrong with images.
 
 use super::image::ImageError;
-use super::mmproj::MmprojError;
+use super::mmproj::{Mmproj, MmprojError};
 use super::processor::ConfigError;
 use super::towers::TowerError;
 use crate::error::ModelError;
@@ -20,8 +20,24 @@ pub enum VisionError {
     #[error(transparent)]
     Mmproj(#[from] MmprojError),
     /// Its tensors do not make up the tower.
-    #[error("mmproj file: {0}")]
-    Load(#[source] Box<ModelError>),
+    #[error("{file}: {source}")]
+    Load {
+        /// The mmproj file.
+        file: String,
+        /// What is wrong.
+        #[source]
+        source: Box<ModelError>,
+    },
+    /// A setting of the processor that the tower's weights do not allow.
+    #[error("processor setting `{key}` is {value}; the tower of this file was made for {expected}")]
+    Contradiction {
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        value: u32,
+        /// The file's.
+        expected: u32,
+    },
     /// The tower of this projector is not run here.
     #[error("the tower of projector \"{projector}\" is not supported; supported: {supported}")]
     UnsupportedTower {
@@ -51,4 +67,13 @@ pub enum VisionError {
     /// The tower.
     #[error(transparent)]
     Tower(#[from] TowerError),
+}
+
+impl VisionError {
+    pub(super) fn load(mmproj: &Mmproj, source: ModelError) -> Self {
+        Self::Load {
+            file: mmproj.gguf().file().to_string(),
+            source: Box::new(source),
+        }
+    }
 }

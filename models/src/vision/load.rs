@@ -7,7 +7,7 @@ use burn_gguf::gguf::Gguf;
 use burn_gguf::ops::GeluKind;
 use burn_gguf::store::{LoadProfile, NameMap};
 
-use super::discover::{Found, LogLine, VisionSource, find};
+use super::discover::{Found, How, LogLevel, LogLine, VisionSource, find};
 use super::mmproj::{Activation, Mmproj, TextFacts};
 use super::processor::{ImageProcessor, ProcessorKind, ProcessorStyle};
 use super::towers::vit::VitConfig;
@@ -96,8 +96,29 @@ pub(crate) fn load_vision(
             embedded: Vec::new(),
         });
     };
+    let loaded = Vision::load(mmproj, device, options, arithmetic);
+    let vision = match loaded {
+        Ok(vision) => vision,
+        // Whoever gave a file, or settings, wants to know; a file that merely lies there must not stop the text model.
+        Err(
+            error @ (VisionError::Load { .. }
+            | VisionError::UnusedTensors { .. }
+            | VisionError::UnsupportedTower { .. }),
+        ) if found.how != How::Given => {
+            let reason = format!("{} cannot be used: {error}", mmproj.gguf().file());
+            log.push(LogLine {
+                level: LogLevel::Warning,
+                text: format!("vision: {reason}; text only"),
+            });
+            return Ok(LoadedVision {
+                vision: Err(reason),
+                log,
+                embedded: Vec::new(),
+            });
+        }
+        Err(error) => return Err(error),
+    };
     log.push(found.load_line(options.dtype.name()));
-    let vision = Vision::load(mmproj, device, options, arithmetic)?;
     let embedded = match mmproj.is_embedded() {
         true => {
             let tower = mmproj.tensors().map(|(_, t)| t.name().to_owned());
@@ -125,6 +146,25 @@ impl VisionOptions {
             config.set_pair(pair)?;
         }
         config.set_token_limits(self.min_tokens, self.max_tokens)?;
+        let file = mmproj.processor_config(self.style)?;
+        // The tower's weights are made for these.
+        for (key, value, expected) in [
+            ("patch_size", config.patch_size, file.patch_size),
+            ("merge_size", config.merge_size, file.merge_size),
+            (
+                "temporal_patch_size",
+                config.temporal_patch_size,
+                file.temporal_patch_size,
+            ),
+        ] {
+            if value != expected {
+                return Err(VisionError::Contradiction {
+                    key,
+                    value,
+                    expected,
+                });
+            }
+        }
         Ok(ImageProcessor::new(config)?)
     }
 }
@@ -189,7 +229,7 @@ pub(super) fn load_tower<M: Module>(
         .chain(bindings.iter().copied())
         .collect();
     let (tower, report) = load_module(mmproj.gguf(), tower, &tables, options)
-        .map_err(|error| VisionError::Load(Box::new(error)))?;
+        .map_err(|error| VisionError::load(mmproj, error))?;
     every_tensor_has_a_home(mmproj, &report)?;
     Ok((tower, report))
 }
@@ -232,7 +272,21 @@ impl Qwen3VlTowerConfig {
                 value: format!("{entries} positions"),
                 reason: "the table must be square".to_owned(),
             };
-            return Err(VisionError::Load(Box::new(error)));
+            return Err(VisionError::load(mmproj, error));
+        }
+        // Heads turn in quarters, and fill the width.
+        if !clip.head_dim.is_multiple_of(4)
+            || clip.head_dim * clip.head_count != clip.embedding_length
+        {
+            let error = ModelError::InvalidValue {
+                key: "clip.vision.attention.head_count".to_owned(),
+                value: format!("{} heads of {} values", clip.head_count, clip.head_dim),
+                reason: format!(
+                    "they must fill the width of {} and be a multiple of 4 wide",
+                    clip.embedding_length
+                ),
+            };
+            return Err(VisionError::load(mmproj, error));
         }
         let activation = match clip.activation {
             Activation::GeluTanh => GeluKind::Tanh,
@@ -243,7 +297,7 @@ impl Qwen3VlTowerConfig {
                     value: "true".to_owned(),
                     reason: "the blocks of qwen3vl_merger have a GELU".to_owned(),
                 };
-                return Err(VisionError::Load(Box::new(error)));
+                return Err(VisionError::load(mmproj, error));
             }
         };
         Ok(Self {

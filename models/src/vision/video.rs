@@ -78,13 +78,24 @@ impl VideoInput {
                         limit: MOST,
                     });
                 }
-                let decode = |(i, frame): (usize, &ImageInput)| {
-                    Ok(TimedFrame {
+                let mut memory = 0u64;
+                let mut timed = Vec::with_capacity(frames.len());
+                for (i, frame) in frames.iter().enumerate() {
+                    let image = frame.decode(options)?;
+                    memory += u64::from(image.width()) * u64::from(image.height()) * 3;
+                    if memory > options.max_memory {
+                        return Err(ImageError::TooMuchMemory {
+                            origin: frame.origin(),
+                            needed: Some(memory),
+                            limit: options.max_memory,
+                        });
+                    }
+                    timed.push(TimedFrame {
                         seconds: i as f64 / fps,
-                        image: frame.decode(options)?,
-                    })
-                };
-                frames.iter().enumerate().map(decode).collect()
+                        image,
+                    });
+                }
+                Ok(timed)
             }
         }
     }

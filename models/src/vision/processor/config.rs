@@ -405,12 +405,21 @@ impl ProcessorConfig {
             ("merge_size", self.merge_size.into(), 64),
             ("temporal_patch_size", self.temporal_patch_size.into(), 16),
             ("max_pixels", self.max_pixels, 1 << 30),
-            ("video_max_pixels", self.video_max_pixels, 1 << 34),
+            ("video_max_pixels", self.video_max_pixels, 1 << 32),
         ];
         for (key, value, limit) in ranges {
             if value == 0 || value > limit {
                 return Err(ConfigError::OutOfRange { key, value, limit });
             }
+        }
+        if self.video_min_pixels > self.video_max_pixels {
+            let tokens = |pixels: u64| pixels / self.token_pixels();
+            return Err(ConfigError::Crossed {
+                min: self.video_min_pixels,
+                max: self.video_max_pixels,
+                min_tokens: tokens(self.video_min_pixels),
+                max_tokens: tokens(self.video_max_pixels),
+            });
         }
         if !(16..=1 << 20).contains(&self.max_block_tokens) {
             let value = self.max_block_tokens.into();
