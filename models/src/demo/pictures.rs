@@ -2,6 +2,8 @@
 
 use std::f32::consts::PI;
 
+use image::RgbImage;
+
 use super::random::Random;
 use super::scene::{Group, Relation, Scene, Shape};
 
@@ -56,6 +58,15 @@ impl Picture {
             pixels: draw(&objects, &mut random),
             cells,
         }
+    }
+
+    /// The pixels as an image.
+    pub fn to_image(&self) -> RgbImage {
+        let pixel = |x: u32, y: u32| {
+            let at = 3 * (y as usize * SIDE + x as usize);
+            image::Rgb([self.pixels[at], self.pixels[at + 1], self.pixels[at + 2]])
+        };
+        RgbImage::from_fn(SIDE as u32, SIDE as u32, pixel)
     }
 
     /// The caption.
