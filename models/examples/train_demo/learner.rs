@@ -32,19 +32,20 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Loads both files with weights in floats that can be trained.
+    /// Loads both files on the CPU, with weights in floats that can be trained.
     ///
     /// # Errors
     /// If the files do not make up the model.
-    pub fn load(text: &Gguf, mmproj: &Gguf, device: &Device) -> Result<Self, Error> {
+    pub fn load(text: &Gguf, mmproj: &Gguf) -> Result<Self, Error> {
+        let device = Device::flex();
         let options = || LoadOptions {
             profile: LoadProfile::Dense(FloatDType::F32),
             ..LoadOptions::default()
         };
-        let (text, _) = qwen3vl::load_text(text, device, options())?;
+        let (text, _) = qwen3vl::load_text(text, &device, options())?;
         let mmproj = Mmproj::from_gguf(mmproj.clone())?;
-        let (tower, _) = Qwen3VlTower::load(&mmproj, device, options())?;
-        Ok(thaw(Self { text, tower }))
+        let (tower, _) = Qwen3VlTower::load(&mmproj, &device, options())?;
+        Ok(thaw(Self { text, tower }).train())
     }
 
     /// Writes both files, with the metadata of those the model was loaded from.
@@ -60,18 +61,23 @@ impl Learner {
                 .overwrite(true)
         };
         let names = qwen3vl::bindings().iter().fold(NameMap::default(), |map, table| map.with(table));
-        self.text.save_into(&mut store(from[0], to[0], names))?;
-        let deepstack = Qwen3VlTower::deepstack_bindings(self.tower.tower_config());
+        let Self { text, tower } = self.valid();
+        text.save_into(&mut store(from[0], to[0], names))?;
+        let deepstack = Qwen3VlTower::deepstack_bindings(tower.tower_config());
         let deepstack: Vec<(&str, &str)> =
             deepstack.iter().map(|(file, module)| (file.as_str(), module.as_str())).collect();
         let names = NameMap::default().with(Qwen3VlTower::bindings()).with(&deepstack);
-        self.tower.save_into(&mut store(from[1], to[1], names))?;
+        tower.save_into(&mut store(from[1], to[1], names))?;
         Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.text.output_norm.weight.val().device()
     }
 
     /// Log-probabilities of the rows of the image and of the caption, each `[rows, vocabulary]`.
     fn log_probabilities(&self, batch: &Batch, words: &Words) -> [Tensor<2>; 2] {
-        let device = self.text.device();
+        let device = self.device();
         let hidden = self.text.hidden_size();
         let seen = self.tower.forward(&[batch.pixels(&device)], &batch.patches);
         let [len, _, width] = seen.dims();
@@ -104,7 +110,7 @@ impl Learner {
     ///
     /// Returns the sum and the share of the captions.
     pub fn loss(&self, batch: &Batch, words: &Words) -> (Tensor<1>, Tensor<1>) {
-        let device = self.text.device();
+        let device = self.device();
         let [image, caption] = self.log_probabilities(batch, words);
         let (ids, counts) = batch.captions(&device);
         let total = counts.clone().sum();

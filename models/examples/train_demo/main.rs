@@ -36,7 +36,7 @@ use burn_gguf_models::vision::processor::{ImageProcessor, ProcessorStyle};
 
 use batch::Words;
 use learner::Learner;
-use train::{Plan, device};
+use train::Plan;
 use vocabulary::Vocabulary;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -70,7 +70,7 @@ fn main() -> Result<(), Error> {
     let processor = ImageProcessor::new(config.processor_config(ProcessorStyle::Transformers)?)?;
 
     if !options.evaluate {
-        let learner = Learner::load(text, mmproj, &device())?;
+        let learner = Learner::load(text, mmproj)?;
         report::sizes(&learner);
         let plan = Plan {
             steps: options.steps,

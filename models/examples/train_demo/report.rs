@@ -11,7 +11,6 @@ use burn_gguf_models::vision::processor::ImageProcessor;
 
 use super::batch::{Batch, Words};
 use super::learner::Learner;
-use super::train::device;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -51,7 +50,7 @@ pub fn judge(
     processor: &ImageProcessor,
 ) -> Result<(), Error> {
     let [text, mmproj] = files.map(Gguf::open);
-    let learner = Learner::load(&text?, &mmproj?, &device())?;
+    let learner = Learner::load(&text?, &mmproj?)?;
     let mut table: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for (i, number) in PICTURES.enumerate() {
         let scene = Picture::new(Split::HeldOut, number).scene;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::demo::{PROMPTS, Split};
 use burn_gguf_models::vision::processor::ImageProcessor;
@@ -162,9 +161,3 @@ pub fn look(
     }
     Ok(exact as f64 / (pictures.end - pictures.start) as f64)
 }
-
-/// The device: the CPU, with gradients.
-pub fn device() -> Device {
-    Device::flex().autodiff()
-}
-
