@@ -8,7 +8,7 @@ use burn_gguf_models::vision::image::Image;
 use burn_gguf_models::vision::processor::ImageProcessor;
 
 /// Tokens of the longest caption, its end included.
-const CAPTION: usize = 10;
+pub const CAPTION: usize = 10;
 /// Rows of an image.
 pub const IMAGE: usize = CELLS * CELLS;
 
@@ -179,16 +179,12 @@ impl Batch {
         })
     }
 
-    /// How many captions equal the most likely tokens `[len * CAPTION]`.
-    pub fn exact(&self, tokens: &[i32]) -> usize {
+    /// Of each caption, the place of the first word that is not the most likely token; `tokens` are `[len * CAPTION]`.
+    pub fn mistakes<'a>(&'a self, tokens: &'a [i32]) -> impl Iterator<Item = Option<usize>> + 'a {
         let captions = self.captions.chunks_exact(CAPTION).zip(self.counts.chunks_exact(CAPTION));
-        captions
-            .zip(tokens.chunks_exact(CAPTION))
-            .filter(|((caption, counts), tokens)| {
-                let right = |i: usize| counts[i] == 0.0 || caption[i] as i32 == tokens[i];
-                (0..CAPTION).all(right)
-            })
-            .count()
+        captions.zip(tokens.chunks_exact(CAPTION)).map(|((caption, counts), tokens)| {
+            (0..CAPTION).find(|&i| counts[i] != 0.0 && caption[i] as i32 != tokens[i])
+        })
     }
 }
 

@@ -3,7 +3,8 @@
 use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, FloatDType, Tensor};
-use burn_gguf::gguf::Gguf;
+use burn_gguf::GgmlType;
+use burn_gguf::gguf::{Gguf, GgufWriter};
 use burn_gguf::nn::thaw;
 use burn_gguf::store::{GgufStore, LoadProfile, NameMap};
 use burn_gguf_models::decoder::DenseDecoder;
@@ -68,7 +69,7 @@ impl Learner {
             deepstack.iter().map(|(file, module)| (file.as_str(), module.as_str())).collect();
         let names = NameMap::default().with(Qwen3VlTower::bindings()).with(&deepstack);
         tower.save_into(&mut store(from[1], to[1], names))?;
-        Ok(())
+        restore_shapes(from[1], to[1])
     }
 
     fn device(&self) -> Device {
@@ -120,11 +121,27 @@ impl Learner {
         (captions.clone() + cells * CELL_WEIGHT, captions)
     }
 
-    /// How many captions are exact when tokens are chosen greedily: an answer that is right up to a token is what the
+    /// Of each picture, the place of the first wrong word when words are chosen greedily: up to it the answer is what the
     /// model would have read had it written it itself, so one pass decides.
-    pub fn exact(&self, batch: &Batch, words: &Words) -> Result<usize, Error> {
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn mistakes(&self, batch: &Batch, words: &Words) -> Result<Vec<Option<usize>>, Error> {
         let [_, caption] = self.log_probabilities(batch, words);
-        let best = caption.argmax(1).into_data();
-        Ok(batch.exact(&best.iter::<i32>().collect::<Vec<_>>()))
+        let best: Vec<i32> = caption.argmax(1).into_data().iter::<i32>().collect();
+        Ok(batch.mistakes(&best).collect())
     }
+}
+
+/// Gives the tensors of a saved file the shapes they had: patches are matrices in the module and pictures in the file.
+fn restore_shapes(original: &Gguf, path: &Path) -> Result<(), Error> {
+    let saved = Gguf::open(path)?;
+    let mut file = GgufWriter::new();
+    file.copy_metadata(saved.metadata());
+    for tensor in saved.tensors() {
+        let shape = original.require(tensor.name())?.shape();
+        file.tensor(tensor.name(), shape, GgmlType::F32, tensor.bytes());
+    }
+    file.write_file(path)?;
+    Ok(())
 }

@@ -56,7 +56,7 @@ pub fn judge(
         let scene = Picture::new(Split::HeldOut, number).scene;
         let prompt = i % words.after.len();
         let batch = Batch::new(Split::HeldOut, number..number + 1, prompt, words, processor)?;
-        let exact = learner.exact(&batch, words)?;
+        let exact = usize::from(learner.mistakes(&batch, words)?.iter().all(Option::is_none));
         let objects = scene.first.count + scene.second.map_or(0, |(_, group)| group.count);
         let kind = match scene.second {
             None => "one group".to_owned(),

@@ -12,7 +12,7 @@ use burn_gguf_models::vision::processor::ImageProcessor;
 use burn_optim::grad_clipping::GradientClippingConfig;
 use burn_optim::{AdamWConfig, GradientsParams};
 
-use super::batch::{Batch, Words};
+use super::batch::{Batch, CAPTION, Words};
 use super::learner::Learner;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -90,8 +90,11 @@ pub fn train(
         }
         let over = done >= 1.0;
         if step % LOOK == 0 || over {
-            let share = look(&learner, PICTURES, words, processor)?;
-            println!("step {step:5}  held out: {:.1} % exact", share * 100.0);
+            let (share, wrong) = look(&learner, PICTURES, words, processor)?;
+            println!(
+                "step {step:5}  held out: {:.1} % exact; first wrong word by place: {wrong:?}",
+                share * 100.0
+            );
             if share >= GOAL || over {
                 break;
             }
@@ -142,7 +145,8 @@ fn draw_ahead(
     receiver
 }
 
-/// Share of exact captions of held-out pictures, in batches of 32, each with the next prompt.
+/// Share of exact captions of held-out pictures, in batches of 32, each with the next prompt; and how many of the others
+/// first go wrong at each word.
 ///
 /// # Errors
 /// If a batch cannot be made.
@@ -151,13 +155,18 @@ pub fn look(
     pictures: Range<u64>,
     words: &Words,
     processor: &ImageProcessor,
-) -> Result<f64, Error> {
-    let mut exact = 0;
+) -> Result<(f64, [usize; CAPTION]), Error> {
+    let (mut exact, mut wrong) = (0, [0; CAPTION]);
     for (i, from) in pictures.clone().step_by(32).enumerate() {
         let numbers = from..(from + 32).min(pictures.end);
         let prompt = i % PROMPTS.len();
         let batch = Batch::new(Split::HeldOut, numbers, prompt, words, processor)?;
-        exact += learner.exact(&batch, words)?;
+        for mistake in learner.mistakes(&batch, words)? {
+            match mistake {
+                None => exact += 1,
+                Some(place) => wrong[place] += 1,
+            }
+        }
     }
-    Ok(exact as f64 / (pictures.end - pictures.start) as f64)
+    Ok((f64::from(exact) / (pictures.end - pictures.start) as f64, wrong))
 }

@@ -17,6 +17,8 @@ pub const CELLS: usize = 3;
 const SAMPLES: usize = 4;
 /// How far a shape may reach from its centre, in its size.
 const REACH: f32 = 1.12;
+/// Centres lie on multiples of this: a small model need not learn each shape at every offset from its patches.
+const GRID: f32 = 4.0;
 /// Pixels between two shapes.
 const GAP: f32 = 2.0;
 
@@ -82,7 +84,6 @@ struct Object {
     x: f32,
     y: f32,
     size: f32,
-    turn: f32,
 }
 
 /// Part of the picture: left, top, right, bottom.
@@ -92,7 +93,7 @@ type Area = [f32; 4];
 fn arrange(scene: &Scene, random: &mut Random) -> Vec<Object> {
     loop {
         let placed = match scene.second {
-            None => place(scene.first, [0.0, 0.0, SIDE as f32, SIDE as f32], [11.0, 17.0], random),
+            None => place(scene.first, [0.0, 0.0, SIDE as f32, SIDE as f32], [11.0, 16.0], random),
             Some((relation, second)) => {
                 place_pair(scene.first, relation, second, random)
             }
@@ -119,7 +120,7 @@ fn place_pair(
         Relation::Above | Relation::LeftOf => (leading, trailing),
         _ => (trailing, leading),
     };
-    let sizes = [9.5, 13.0];
+    let sizes = [10.0, 13.0];
     let mut objects = place(first, of_first, sizes, random)?;
     let others = place(second, of_second, sizes, random)?;
     let (a, b) = (centre(&objects), centre(&others));
@@ -140,7 +141,7 @@ fn centre(objects: &[Object]) -> (f32, f32) {
 
 fn place(group: Group, area: Area, sizes: [f32; 2], random: &mut Random) -> Option<Vec<Object>> {
     let mut placed: Vec<Object> = Vec::with_capacity(group.count);
-    for _ in 0..200 {
+    for _ in 0..400 {
         if placed.len() == group.count {
             break;
         }
@@ -152,12 +153,13 @@ fn place(group: Group, area: Area, sizes: [f32; 2], random: &mut Random) -> Opti
         }
         let object = Object {
             group,
-            x: random.between(left + margin, right - margin),
-            y: random.between(top + margin, bottom - margin),
+            x: on_grid(random.between(left, right)),
+            y: on_grid(random.between(top, bottom)),
             size,
-            turn: random.between(-0.06, 0.06),
         };
-        let free = placed.iter().all(|other| {
+        let fits = (left + margin..=right - margin).contains(&object.x)
+            && (top + margin..=bottom - margin).contains(&object.y);
+        let free = fits && placed.iter().all(|other| {
             let distance = (object.x - other.x).hypot(object.y - other.y);
             distance >= (object.size + other.size) * REACH + GAP
         });
@@ -168,12 +170,16 @@ fn place(group: Group, area: Area, sizes: [f32; 2], random: &mut Random) -> Opti
     (placed.len() == group.count).then_some(placed)
 }
 
+fn on_grid(at: f32) -> f32 {
+    (at / GRID).round() * GRID
+}
+
 /// The corners of a shape; none for a circle.
 fn corners(object: &Object) -> Vec<(f32, f32)> {
     let ring = |n: usize, radius: fn(usize) -> f32, start: f32| {
         (0..n)
             .map(|i| {
-                let angle = start + object.turn + 2.0 * PI * i as f32 / n as f32;
+                let angle = start + 2.0 * PI * i as f32 / n as f32;
                 let radius = object.size * radius(i);
                 (object.x + radius * angle.cos(), object.y + radius * angle.sin())
             })
@@ -228,7 +234,7 @@ fn draw(objects: &[Object], random: &mut Random) -> Vec<u8> {
     canvas
         .into_iter()
         .flatten()
-        .map(|value| (value + random.between(-4.0, 4.0)).round().clamp(0.0, 255.0) as u8)
+        .map(|value| (value + random.between(-3.0, 3.0)).round().clamp(0.0, 255.0) as u8)
         .collect()
 }
 

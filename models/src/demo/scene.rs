@@ -70,7 +70,7 @@ impl Colour {
 pub enum Shape {
     /// A circle.
     Circle,
-    /// A square, turned a little.
+    /// A square.
     Square,
     /// An equilateral triangle, one corner up.
     Triangle,
