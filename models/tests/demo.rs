@@ -23,7 +23,10 @@ fn both_files_take_less_than_four_megabytes() {
 #[test]
 fn pictures_in_files_are_described_exactly() {
     let captions = std::fs::read_to_string(Path::new(FIXTURES).join("captions.txt")).unwrap();
-    let pairs: Vec<_> = captions.lines().filter_map(|line| line.split_once(": ")).collect();
+    let pairs: Vec<_> = captions
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .collect();
     assert!(pairs.len() >= 3, "{captions}");
     for (name, device) in devices() {
         let model = demo::load(&device, Arithmetic::Fast).unwrap();
@@ -50,7 +53,10 @@ fn held_out_pictures_are_described() {
             wrong.push(format!("{number}: {} was called {said}", picture.caption()));
         }
     }
-    say(&format!("{} of {PICTURES} captions are exact", PICTURES as usize - wrong.len()));
+    say(&format!(
+        "{} of {PICTURES} captions are exact",
+        PICTURES as usize - wrong.len()
+    ));
     assert!(wrong.len() as u64 * 20 <= PICTURES, "{}", wrong.join("\n"));
 }
 
@@ -85,8 +91,9 @@ fn pictures_repeat_and_differ() {
     let picture = Picture::new(Split::HeldOut, 7);
     assert_eq!(picture, Picture::new(Split::HeldOut, 7));
     assert_ne!(picture.pixels, Picture::new(Split::Training, 7).pixels);
-    let scenes: std::collections::HashSet<Scene> =
-        (0..200).map(|number| Picture::new(Split::HeldOut, number).scene).collect();
+    let scenes: std::collections::HashSet<Scene> = (0..200)
+        .map(|number| Picture::new(Split::HeldOut, number).scene)
+        .collect();
     assert!(scenes.len() > 150, "{} scenes", scenes.len());
 }
 

@@ -21,7 +21,10 @@ const COLUMNS: u32 = 48;
 pub fn run(args: DemoArgs) -> CommandResult {
     let drawn = match args.image {
         Some(_) => None,
-        None => Some(Picture::new(Split::HeldOut, args.seed.unwrap_or_else(any_number))),
+        None => Some(Picture::new(
+            Split::HeldOut,
+            args.seed.unwrap_or_else(any_number),
+        )),
     };
     let input = match (&args.image, &drawn) {
         (Some(path), _) => ImageInput::parse(path),

@@ -16,7 +16,13 @@ fn a_drawn_picture_is_described_and_can_be_shown_again() {
 /// The processor of the model makes any picture as small as those it knows.
 #[test]
 fn a_large_picture_is_made_small() {
-    let text = ok(&["demo", "--image", &fixture("qwen3vl/vl/image_pre.png"), "--device", "flex"]);
+    let text = ok(&[
+        "demo",
+        "--image",
+        &fixture("qwen3vl/vl/image_pre.png"),
+        "--device",
+        "flex",
+    ]);
     assert!(text.starts_with("model:   "), "{text}");
 }
 

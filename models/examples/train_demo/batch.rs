@@ -126,7 +126,9 @@ impl Batch {
                 batch.pixels.extend(&channel[..plane]);
             }
             let mut caption = words.caption(&picture)?;
-            batch.counts.extend((0..CAPTION).map(|i| f32::from(u8::from(i < caption.len()))));
+            batch
+                .counts
+                .extend((0..CAPTION).map(|i| f32::from(u8::from(i < caption.len()))));
             caption.resize(CAPTION, words.end);
             batch.captions.extend(caption);
             batch.cells.extend(words.cells(&picture)?);
@@ -140,7 +142,10 @@ impl Batch {
     pub fn pixels(&self, device: &Device) -> Tensor<3> {
         let patches = self.patches.len();
         let row = self.pixels.len() / (self.len * patches);
-        Tensor::from_data(TensorData::new(self.pixels.clone(), [self.len, patches, row]), device)
+        Tensor::from_data(
+            TensorData::new(self.pixels.clone(), [self.len, patches, row]),
+            device,
+        )
     }
 
     /// All tokens a model reads, `[len, tokens]`: before the picture, behind it, and the caption without its end.
@@ -175,16 +180,24 @@ impl Batch {
     /// Colours and shapes of the cells, each `[len * IMAGE, 1]`.
     pub fn cells(&self, device: &Device) -> [Tensor<2, Int>; 2] {
         [0, 1].map(|part| {
-            column(self.cells.iter().map(|cell| cell[part] as i32).collect(), device)
+            column(
+                self.cells.iter().map(|cell| cell[part] as i32).collect(),
+                device,
+            )
         })
     }
 
     /// Of each caption, the place of the first word that is not the most likely token; `tokens` are `[len * CAPTION]`.
     pub fn mistakes<'a>(&'a self, tokens: &'a [i32]) -> impl Iterator<Item = Option<usize>> + 'a {
-        let captions = self.captions.chunks_exact(CAPTION).zip(self.counts.chunks_exact(CAPTION));
-        captions.zip(tokens.chunks_exact(CAPTION)).map(|((caption, counts), tokens)| {
-            (0..CAPTION).find(|&i| counts[i] != 0.0 && caption[i] as i32 != tokens[i])
-        })
+        let captions = self
+            .captions
+            .chunks_exact(CAPTION)
+            .zip(self.counts.chunks_exact(CAPTION));
+        captions
+            .zip(tokens.chunks_exact(CAPTION))
+            .map(|((caption, counts), tokens)| {
+                (0..CAPTION).find(|&i| counts[i] != 0.0 && caption[i] as i32 != tokens[i])
+            })
     }
 }
 

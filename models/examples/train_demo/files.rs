@@ -1,7 +1,7 @@
 //! The two files of a model that has learned nothing yet.
 
-use burn_gguf::gguf::{Gguf, GgufError, GgufWriter};
 use burn_gguf::GgmlType;
+use burn_gguf::gguf::{Gguf, GgufError, GgufWriter};
 use burn_gguf_models::demo::SIDE;
 
 use super::random::Normal;
@@ -104,8 +104,9 @@ impl Tensors<'_, '_> {
         let per_row = side / BLOCK;
         let mut values = Vec::new();
         for _ in 0..width {
-            let mut blocks: Vec<f32> =
-                (0..3 * per_row * per_row).map(|_| self.random.next()).collect();
+            let mut blocks: Vec<f32> = (0..3 * per_row * per_row)
+                .map(|_| self.random.next())
+                .collect();
             let mean = blocks.iter().sum::<f32>() / blocks.len() as f32;
             blocks.iter_mut().for_each(|value| *value -= mean);
             let scale = gain / ((3 * side * side) as f32).sqrt();
@@ -158,7 +159,10 @@ pub fn text(sizes: &Sizes, vocabulary: &Vocabulary, seed: u64) -> Result<Gguf, G
     tensors.constant("output_norm.weight", hidden, 1.0);
     for layer in 0..sizes.layers {
         let name = |part: &str| format!("blk.{layer}.{part}");
-        let (queries, keys) = (sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim);
+        let (queries, keys) = (
+            sizes.heads * sizes.head_dim,
+            sizes.kv_heads * sizes.head_dim,
+        );
         tensors.constant(&name("attn_norm.weight"), hidden, 1.0);
         tensors.linear(&name("attn_q"), hidden, queries, 1.0);
         tensors.linear(&name("attn_k"), hidden, keys, 1.0);

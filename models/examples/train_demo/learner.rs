@@ -61,13 +61,19 @@ impl Learner {
                 .with_to_adapter(IdentityAdapter)
                 .overwrite(true)
         };
-        let names = qwen3vl::bindings().iter().fold(NameMap::default(), |map, table| map.with(table));
+        let names = qwen3vl::bindings()
+            .iter()
+            .fold(NameMap::default(), |map, table| map.with(table));
         let Self { text, tower } = self.valid();
         text.save_into(&mut store(from[0], to[0], names))?;
         let deepstack = Qwen3VlTower::deepstack_bindings(tower.tower_config());
-        let deepstack: Vec<(&str, &str)> =
-            deepstack.iter().map(|(file, module)| (file.as_str(), module.as_str())).collect();
-        let names = NameMap::default().with(Qwen3VlTower::bindings()).with(&deepstack);
+        let deepstack: Vec<(&str, &str)> = deepstack
+            .iter()
+            .map(|(file, module)| (file.as_str(), module.as_str()))
+            .collect();
+        let names = NameMap::default()
+            .with(Qwen3VlTower::bindings())
+            .with(&deepstack);
         tower.save_into(&mut store(from[1], to[1], names))?;
         restore_shapes(from[1], to[1])
     }
@@ -82,7 +88,10 @@ impl Learner {
         let hidden = self.text.hidden_size();
         let seen = self.tower.forward(&[batch.pixels(&device)], &batch.patches);
         let [len, _, width] = seen.dims();
-        let part = |i: usize| seen.clone().slice([0..len, 0..IMAGE, i * hidden..(i + 1) * hidden]);
+        let part = |i: usize| {
+            seen.clone()
+                .slice([0..len, 0..IMAGE, i * hidden..(i + 1) * hidden])
+        };
         let tokens = self.text.embed(batch.tokens(words, &device));
         let (first, all) = (words.before.len(), tokens.dims()[1]);
         let before = tokens.clone().slice([0..len, 0..first, 0..hidden]);

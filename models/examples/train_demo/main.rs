@@ -7,9 +7,9 @@
 //! ```text
 //! --out FOLDER      where the files go (default: target/demo)
 //! --minutes N       time for the training (default 40)
-//! --steps N         steps for the training (default 6000)
-//! --batch N         pictures of a step (default 32)
-//! --rate X          highest learning rate (default 0.0015)
+//! --steps N         steps for the training (default 10000)
+//! --batch N         pictures of a step (default 16)
+//! --rate X          highest learning rate (default 0.0012)
 //! --seed N          another start (default 1)
 //! --resume          start from FOLDER's checkpoint
 //! --evaluate        no training: only quantize and judge FOLDER's checkpoint
@@ -104,9 +104,9 @@ impl Options {
         let mut options = Self {
             out: "target/demo".into(),
             minutes: 40.0,
-            steps: 6000,
-            batch: 32,
-            rate: 0.0015,
+            steps: 10_000,
+            batch: 16,
+            rate: 0.0012,
             seed: 1,
             resume: false,
             evaluate: false,
@@ -124,7 +124,11 @@ impl Options {
                 "--sheet" => options.sheet = Some(next(&flag, value)?),
                 "--resume" => options.resume = true,
                 "--evaluate" => options.evaluate = true,
-                other => return Err(format!("`{other}` is no option; see the head of the source").into()),
+                other => {
+                    return Err(
+                        format!("`{other}` is no option; see the head of the source").into(),
+                    );
+                }
             }
         }
         if options.steps == 0 || options.batch == 0 || options.minutes <= 0.0 {
@@ -136,5 +140,7 @@ impl Options {
 
 fn next<T: FromStr>(flag: &str, args: &mut impl Iterator<Item = String>) -> Result<T, Error> {
     let value = args.next().ok_or_else(|| format!("{flag} needs a value"))?;
-    value.parse().map_err(|_| format!("{flag} cannot be `{value}`").into())
+    value
+        .parse()
+        .map_err(|_| format!("{flag} cannot be `{value}`").into())
 }

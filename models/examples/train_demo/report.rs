@@ -70,7 +70,10 @@ pub fn judge(
     }
     println!("\n| held-out pictures | exact captions | of |\n|---|---|---|");
     for (key, [exact, all]) in table {
-        println!("| {key} | {exact} ({:.1} %) | {all} |", 100.0 * exact as f64 / all as f64);
+        println!(
+            "| {key} | {exact} ({:.1} %) | {all} |",
+            100.0 * exact as f64 / all as f64
+        );
     }
     Ok(())
 }

@@ -135,7 +135,13 @@ fn draw_ahead(
         for step in 0.. {
             let from = first + step * size;
             let prompt = step as usize % PROMPTS.len();
-            let batch = Batch::new(Split::Training, from..from + size, prompt, &words, &processor);
+            let batch = Batch::new(
+                Split::Training,
+                from..from + size,
+                prompt,
+                &words,
+                &processor,
+            );
             // The training is over.
             if sender.send(batch).is_err() {
                 break;
@@ -168,5 +174,8 @@ pub fn look(
             }
         }
     }
-    Ok((f64::from(exact) / (pictures.end - pictures.start) as f64, wrong))
+    Ok((
+        f64::from(exact) / (pictures.end - pictures.start) as f64,
+        wrong,
+    ))
 }

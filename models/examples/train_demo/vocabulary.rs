@@ -46,9 +46,15 @@ impl Vocabulary {
         }
         prefixes.sort_by_key(|(left, _)| std::cmp::Reverse(left.chars().count()));
         let mut tokens: Vec<String> = (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect();
-        tokens.extend(prefixes.iter().map(|(left, right)| format!("{left}{right}")));
+        tokens.extend(
+            prefixes
+                .iter()
+                .map(|(left, right)| format!("{left}{right}")),
+        );
         tokens.extend(SPECIAL.map(str::to_owned));
-        let merges = prefixes.iter().map(|(left, right)| format!("{left} {right}"));
+        let merges = prefixes
+            .iter()
+            .map(|(left, right)| format!("{left} {right}"));
         Self {
             tokens,
             merges: merges.collect(),
@@ -89,7 +95,11 @@ fn words() -> Vec<String> {
     let spaced = |text: &str| format!(" {text}");
     words.extend(["a", "an", "two", "three"].map(spaced));
     words.extend(Colour::ALL.map(|colour| spaced(colour.word())));
-    words.extend(Shape::ALL.iter().flat_map(|shape| shape.words().map(spaced)));
+    words.extend(
+        Shape::ALL
+            .iter()
+            .flat_map(|shape| shape.words().map(spaced)),
+    );
     for relation in Relation::ALL {
         words.extend(relation.words().split(' ').map(spaced));
     }

@@ -93,10 +93,13 @@ type Area = [f32; 4];
 fn arrange(scene: &Scene, random: &mut Random) -> Vec<Object> {
     loop {
         let placed = match scene.second {
-            None => place(scene.first, [0.0, 0.0, SIDE as f32, SIDE as f32], [11.0, 16.0], random),
-            Some((relation, second)) => {
-                place_pair(scene.first, relation, second, random)
-            }
+            None => place(
+                scene.first,
+                [0.0, 0.0, SIDE as f32, SIDE as f32],
+                [11.0, 16.0],
+                random,
+            ),
+            Some((relation, second)) => place_pair(scene.first, relation, second, random),
         };
         if let Some(objects) = placed {
             return objects;
@@ -159,10 +162,11 @@ fn place(group: Group, area: Area, sizes: [f32; 2], random: &mut Random) -> Opti
         };
         let fits = (left + margin..=right - margin).contains(&object.x)
             && (top + margin..=bottom - margin).contains(&object.y);
-        let free = fits && placed.iter().all(|other| {
-            let distance = (object.x - other.x).hypot(object.y - other.y);
-            distance >= (object.size + other.size) * REACH + GAP
-        });
+        let free = fits
+            && placed.iter().all(|other| {
+                let distance = (object.x - other.x).hypot(object.y - other.y);
+                distance >= (object.size + other.size) * REACH + GAP
+            });
         if free {
             placed.push(object);
         }
@@ -181,7 +185,10 @@ fn corners(object: &Object) -> Vec<(f32, f32)> {
             .map(|i| {
                 let angle = start + 2.0 * PI * i as f32 / n as f32;
                 let radius = object.size * radius(i);
-                (object.x + radius * angle.cos(), object.y + radius * angle.sin())
+                (
+                    object.x + radius * angle.cos(),
+                    object.y + radius * angle.sin(),
+                )
             })
             .collect()
     };
@@ -208,7 +215,11 @@ fn inside(object: &Object, corners: &[(f32, f32)], x: f32, y: f32) -> bool {
 fn draw(objects: &[Object], random: &mut Random) -> Vec<u8> {
     let mut canvas = background(random);
     for object in objects {
-        let colour = object.group.colour.rgb().map(|c| c + random.between(-14.0, 14.0));
+        let colour = object
+            .group
+            .colour
+            .rgb()
+            .map(|c| c + random.between(-14.0, 14.0));
         let corners = corners(object);
         let reach = object.size * REACH + 1.0;
         let range = |centre: f32| {
@@ -219,8 +230,14 @@ fn draw(objects: &[Object], random: &mut Random) -> Vec<u8> {
             for column in range(object.x) {
                 let covered = (0..SAMPLES * SAMPLES)
                     .filter(|i| {
-                        let at = |base: usize, i: usize| base as f32 + (i as f32 + 0.5) / SAMPLES as f32;
-                        inside(object, &corners, at(column, i % SAMPLES), at(row, i / SAMPLES))
+                        let at =
+                            |base: usize, i: usize| base as f32 + (i as f32 + 0.5) / SAMPLES as f32;
+                        inside(
+                            object,
+                            &corners,
+                            at(column, i % SAMPLES),
+                            at(row, i / SAMPLES),
+                        )
                     })
                     .count();
                 let share = covered as f32 / (SAMPLES * SAMPLES) as f32;
@@ -234,7 +251,11 @@ fn draw(objects: &[Object], random: &mut Random) -> Vec<u8> {
     canvas
         .into_iter()
         .flatten()
-        .map(|value| (value + random.between(-3.0, 3.0)).round().clamp(0.0, 255.0) as u8)
+        .map(|value| {
+            (value + random.between(-3.0, 3.0))
+                .round()
+                .clamp(0.0, 255.0) as u8
+        })
         .collect()
 }
 
