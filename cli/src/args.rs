@@ -20,6 +20,8 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Let the model that comes with this program describe a picture
+    Demo(DemoArgs),
     /// Generate text from a prompt, or chat
     Run(RunArgs),
     /// Show a file's metadata and tensors, and whether we run it
@@ -216,6 +218,28 @@ pub struct RunArgs {
     /// Do not print statistics
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct DemoArgs {
+    /// A picture of coloured shapes: a file or a data URL (default: one is drawn)
+    #[arg(long, value_name = "IMAGE", conflicts_with = "seed")]
+    pub image: Option<String>,
+    /// Which picture is drawn (default: another one each time)
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write the picture as PNG
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// What to ask; the model knows a few requests only
+    #[arg(short, long)]
+    pub prompt: Option<String>,
+    /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index
+    #[arg(long)]
+    pub device: Option<String>,
+    /// Arithmetic of block-quantized products
+    #[arg(long, value_enum, default_value_t)]
+    pub arithmetic: ArithmeticArg,
 }
 
 #[derive(Args)]

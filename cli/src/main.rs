@@ -16,6 +16,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = threads::run(cli.threads, || match cli.command {
+        Command::Demo(args) => commands::demo::run(args),
         Command::Run(args) => commands::run::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Devices => commands::devices::run(),

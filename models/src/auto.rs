@@ -155,6 +155,14 @@ impl AutoModel {
             })
     }
 
+    /// The model with other eyes, for example those of a file in memory. Their rows must be as wide as
+    /// [`image_width`](TextModel::image_width).
+    #[must_use]
+    pub fn with_vision(mut self, vision: Vision) -> Self {
+        self.vision = Ok(vision);
+        self
+    }
+
     /// How the mmproj file was found, or why there is none, line by line.
     pub fn vision_log(&self) -> &[LogLine] {
         &self.vision_log

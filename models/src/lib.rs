@@ -18,6 +18,7 @@
 mod auto;
 pub mod chat;
 pub mod decoder;
+pub mod demo;
 mod error;
 pub mod families;
 pub mod generation;

@@ -1,6 +1,7 @@
 //! One file per subcommand.
 
 pub mod bench;
+pub mod demo;
 pub mod devices;
 pub mod imatrix;
 pub mod inspect;

@@ -1,5 +1,6 @@
 //! The binary as people run it: exit codes, standard output and standard error.
 
+mod demo;
 mod matrix;
 mod quantize;
 mod vision;

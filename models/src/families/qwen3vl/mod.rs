@@ -27,6 +27,11 @@ pub fn load_text(
     dense::load_module(gguf, &config(gguf)?, qwen::BINDINGS, device, options)
 }
 
+/// GGUF tensor names and module paths of the text model, to save it; `{}` is the layer.
+pub fn bindings() -> [&'static [(&'static str, &'static str)]; 2] {
+    [dense::SHARED_BINDINGS, qwen::BINDINGS]
+}
+
 pub(super) fn load(
     gguf: &Gguf,
     device: &Device,
