@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, FloatDType};
 use burn_gguf::gguf::{Array, Gguf, GgufWriter, Value};
 use burn_gguf::{GgmlTensor, GgmlType};
+use burn_gguf_models::vision::discover::VisionSource;
 use burn_gguf_models::vision::image::ImageInput;
 use burn_gguf_models::vision::mmproj::Mmproj;
-use burn_gguf_models::vision::{MmprojDtype, VideoInput, VisionError};
+use burn_gguf_models::vision::{MmprojDtype, VideoInput, VisionError, VisionOptions};
 use burn_gguf_models::{AutoModel, LoadOptions};
 
 use super::common::{Npy, case, devices, nmse};
@@ -236,7 +237,14 @@ fn a_tensor_without_a_home_is_refused() {
         .unwrap();
     let (_, device) = devices().remove(0);
     let gguf = Gguf::open(folder.path().join("model.gguf")).unwrap();
-    let error = match AutoModel::load(gguf, &device, LoadOptions::default()) {
+    let options = LoadOptions {
+        vision: VisionOptions {
+            source: VisionSource::File(folder.path().join("mmproj.gguf")),
+            ..VisionOptions::default()
+        },
+        ..LoadOptions::default()
+    };
+    let error = match AutoModel::load(gguf, &device, options) {
         Ok(_) => panic!("it loaded"),
         Err(error) => error.to_string(),
     };
