@@ -14,7 +14,7 @@ use super::learner::Learner;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Held-out pictures of the table; the training looks at the first 128.
+/// Held-out pictures of the table; the training looks at the first 256.
 const PICTURES: std::ops::Range<u64> = 1000..1500;
 
 /// Prints the numbers of weights.

@@ -40,13 +40,13 @@ const LAST_RATE: f64 = 0.02;
 /// Steps between two lines of the log.
 const LOG: usize = 50;
 /// Steps between two looks at held-out pictures.
-const LOOK: usize = 250;
+const LOOK: usize = 500;
 /// Held-out pictures of a look.
-const PICTURES: Range<u64> = 0..128;
+const PICTURES: Range<u64> = 0..256;
 /// Time between two checkpoints.
 const CHECKPOINT: Duration = Duration::from_secs(180);
 /// Share of exact captions at which the training is done.
-const GOAL: f64 = 0.985;
+const GOAL: f64 = 0.995;
 
 /// Trains until the goal, the steps or the time are reached, and leaves the checkpoint at `plan.out`.
 ///
