@@ -2,6 +2,10 @@
 //! coloured shapes. Both files are made from nothing by `GgufWriter`, trained as the same burn modules that run them,
 //! and quantized to Q8_0.
 //!
+//! The tower learns colours within a few thousand pictures, counts and places next, and shapes last, from about 50 000 on.
+//! The files of this crate saw 190 000 pictures in several runs, some 110 a second on one core; the last run,
+//! `--resume --batch 128 --steps 249 --rate 0.001`, brought exact captions of held-out pictures from 96.0 to 98.6 %.
+//!
 //! usage: `cargo run --release -p burn-gguf-models --features autodiff --example train_demo -- --out FOLDER`
 //!
 //! ```text
