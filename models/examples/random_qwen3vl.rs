@@ -26,7 +26,7 @@ const TEXT_HEAD_DIM: u64 = 128;
 const TEXT_INTERMEDIATE: u64 = 1024;
 const TEXT_LAYERS: u32 = 4;
 
-/// Weights uniform in `-a..a`, `a` such that a product keeps the size of its input.
+/// Weights uniform in `-a..a`, `a` such that a product keeps the size of its input; of what llama.cpp wants in F32, F32.
 fn weight(writer: &mut GgufWriter<'_>, name: String, shape: &[u64]) {
     let seed = name
         .bytes()
@@ -37,7 +37,9 @@ fn weight(writer: &mut GgufWriter<'_>, name: String, shape: &[u64]) {
     };
     let count: u64 = shape.iter().product();
     let scale = (3.0 / inputs as f32).sqrt();
-    writer.tensor_with(name, shape, GgmlType::BF16, move |out| {
+    let wide = name.contains("patch_embd") || name.contains("position_embd");
+    let ggml_type = if wide { GgmlType::F32 } else { GgmlType::BF16 };
+    writer.tensor_with(name, shape, ggml_type, move |out| {
         let mut state = seed | 1;
         let mut next = || {
             // xorshift64*
@@ -49,8 +51,11 @@ fn weight(writer: &mut GgufWriter<'_>, name: String, shape: &[u64]) {
         let mut chunk = Vec::with_capacity(1 << 16);
         for _ in 0..count {
             let value = (2.0 * next() - 1.0) * scale;
-            chunk.extend(((value.to_bits() >> 16) as u16).to_le_bytes());
-            if chunk.len() == chunk.capacity() {
+            match wide {
+                true => chunk.extend(value.to_le_bytes()),
+                false => chunk.extend(((value.to_bits() >> 16) as u16).to_le_bytes()),
+            }
+            if chunk.len() >= 1 << 16 {
                 out.write_all(&chunk)?;
                 chunk.clear();
             }
