@@ -14,7 +14,8 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Layer {
     RmsNorm,
-    LayerNorm,
+    /// Layer normalization.
+    CenteredNorm,
     Gelu(GeluKind),
     Rope(RopeStyle),
     Glu(GluActivation),
@@ -82,7 +83,7 @@ impl AttentionKind {
 pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
     match layer {
         Layer::RmsNorm => rms_norm(cell),
-        Layer::LayerNorm => layer_norm(cell),
+        Layer::CenteredNorm => layer_norm(cell),
         Layer::Gelu(kind) => gelu(kind, cell),
         Layer::Rope(style) => rope(style, cell),
         Layer::Glu(activation) => glu(activation, cell),

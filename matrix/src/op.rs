@@ -109,7 +109,7 @@ pub static OPS: &[Op] = &[
     op("switch_over", "switch_over_exact", Kind::SwitchOver(Exact)),
     op("switch_over", "switch_over_fast", Kind::SwitchOver(Fast)),
     layer("rms_norm", "rms_norm", Layer::RmsNorm),
-    layer("layer_norm", "layer_norm", Layer::LayerNorm),
+    layer("layer_norm", "layer_norm", Layer::CenteredNorm),
     layer("gelu", "gelu_erf", Layer::Gelu(GeluKind::Erf)),
     layer("gelu", "gelu_tanh", Layer::Gelu(GeluKind::Tanh)),
     layer("gelu", "gelu_quick", Layer::Gelu(GeluKind::Quick)),
