@@ -70,6 +70,14 @@ pub fn quantize_file(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<QuantizeReport, QuantizeFileError> {
     let plan = QuantizePlan::new(gguf, options)?;
+    if let Some(matrix) = &options.importance
+        && gguf.tensors().all(|info| matrix.get(info.name()).is_none())
+    {
+        return Err(QuantizeFileError::ImportanceUnrelated {
+            file: matrix.file().clone(),
+            entries: matrix.len(),
+        });
+    }
     let shards = gguf.shards().count().max(1);
     let shards = if options.keep_split { shards } else { 1 };
     let files = shard_paths(out.as_ref(), shards);

@@ -134,14 +134,6 @@ impl QuantizePlan {
             model: Model::of(gguf)?,
         };
         let infos: Vec<&TensorInfo> = gguf.tensors().collect();
-        if let Some(matrix) = &options.importance
-            && infos.iter().all(|info| matrix.get(info.name()).is_none())
-        {
-            return Err(QuantizeFileError::ImportanceUnrelated {
-                file: matrix.file().clone(),
-                entries: matrix.len(),
-            });
-        }
         // Places among tensors of a kind are counted by layer, whatever their order in the file.
         let mut order: Vec<usize> = (0..infos.len()).collect();
         order.sort_by_key(|&i| (mix::layer(infos[i].name()), infos[i].name()));
