@@ -173,7 +173,8 @@ fn a_tensor_of_four_dimensions_in_a_packed_layer() {
             .iter_mut()
             .find(|(n, ..)| *n == "blk.0.ffn_up.weight")
             .unwrap();
-        tensor.1 = vec![WIDTH as u64, 1, 1, INNER as u64];
+        // As a convolution kernel it is a matrix of half as many rows, twice as long.
+        tensor.1 = vec![WIDTH as u64, 2, 1, INNER as u64 / 2];
     });
     let error = load(&path);
     assert!(
