@@ -76,16 +76,18 @@ impl Kernel for Norm<'_> {
     fn run<V: Vector>(self) {
         let dim = self.weight.len();
         for (x, out) in self.x.chunks_exact(dim).zip(self.out.chunks_exact_mut(dim)) {
-            let mean = sum::<V>(x, |v| v) / dim as f32;
+            let mean = sum::<V>(x, |v| v, |v| v) / dim as f32;
             // A second pass over the cached row: the difference of the moments would cancel.
             let shift = V::splat(mean);
-            let squares = sum::<V>(x, |v| {
-                let d = v.sub(shift);
-                d.mul(d)
-            });
-            // Lanes past the end of the row were filled with zeros, each of which added the mean's square.
-            let filled = dim.next_multiple_of(V::LANES) - dim;
-            let variance = ((squares - filled as f32 * mean * mean) / dim as f32).max(0.0);
+            let squares = sum::<V>(
+                x,
+                |v| {
+                    let d = v.sub(shift);
+                    d.mul(d)
+                },
+                |v| (v - mean) * (v - mean),
+            );
+            let variance = squares / dim as f32;
             let scale = 1.0 / (variance + self.eps).sqrt();
             for (((out, x), w), b) in out.iter_mut().zip(x).zip(self.weight).zip(self.bias) {
                 *out = (x - mean) * scale * w + b;
@@ -94,28 +96,18 @@ impl Kernel for Norm<'_> {
     }
 }
 
-/// Sum of `f` over the row, filled up with zeros to whole registers.
+/// Sum over the row of `f` by whole registers and of `rest` over the values behind them.
 #[inline(always)]
-fn sum<V: Vector>(x: &[f32], f: impl Fn(V) -> V) -> f32 {
+fn sum<V: Vector>(x: &[f32], f: impl Fn(V) -> V, rest: impl Fn(f32) -> f32) -> f32 {
     let mut acc = [V::splat(0.0); 4];
-    let mut i = 0;
-    let mut slot = 0;
-    while i < x.len() {
-        let left = x.len() - i;
-        // SAFETY: `left` elements remain from `i`.
-        let v = unsafe {
-            let p = x.as_ptr().add(i);
-            if left < V::LANES {
-                V::load_partial(p, left)
-            } else {
-                V::load(p)
-            }
-        };
-        acc[slot] = acc[slot].add(f(v));
-        slot = (slot + 1) % 4;
-        i += V::LANES;
+    let registers = x.chunks_exact(V::LANES);
+    let tail: f32 = registers.remainder().iter().map(|&v| rest(v)).sum();
+    for (i, register) in registers.enumerate() {
+        // SAFETY: a chunk is one register long.
+        let v = unsafe { V::load(register.as_ptr()) };
+        acc[i % 4] = acc[i % 4].add(f(v));
     }
-    acc[0].add(acc[1]).add(acc[2].add(acc[3])).reduce_add()
+    acc[0].add(acc[1]).add(acc[2].add(acc[3])).reduce_add() + tail
 }
 
 #[cfg(test)]
