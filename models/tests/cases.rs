@@ -173,9 +173,14 @@ fn a_half_precision_cache_stays_close() {
             &model.session(&options).feed_all(&want.tokens).unwrap(),
             &want.logits,
         );
-        // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 before attention; queries that norms make long sharpen its
-        // weights and with them the error.
-        assert!(e <= 1e-5 && e > 0.0, "{file}: NMSE {e:.1e}");
+        // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 at most before attention averages them. Muse-Glimmer's norm
+        // makes queries long by design, which sharpens the weights and with them the error.
+        let limit = if file.starts_with("muse-glimmer") {
+            1e-5
+        } else {
+            1e-6
+        };
+        assert!(e <= limit && e > 0.0, "{file}: NMSE {e:.1e}");
     });
 }
 

@@ -10,7 +10,7 @@ use burn_gguf::nn::thaw;
 use burn_gguf::store::{GgufStore, NameMap};
 use burn_gguf::{Arithmetic, GgmlType};
 use burn_gguf_models::decoder::DenseDecoder;
-use burn_gguf_models::families::{dense, qwen, qwen3vl};
+use burn_gguf_models::families::qwen3vl;
 use burn_gguf_models::layers::{CacheDtype, Positions};
 use burn_gguf_models::vision::mmproj::Mmproj;
 use burn_gguf_models::vision::towers::Qwen3VlTower;
@@ -92,7 +92,10 @@ fn thawed_text_weights_train_and_are_saved() {
     // The file of a trained model is a plain GGUF file.
     let folder = tempfile::tempdir().unwrap();
     let trained = folder.path().join("trained.gguf");
-    let names = NameMap::new(dense::SHARED_BINDINGS).with(qwen::BINDINGS);
+    let names = qwen3vl::bindings();
+    let names = names
+        .iter()
+        .fold(NameMap::default(), |map, table| map.with(table));
     let mut store = GgufStore::create(&trained)
         .metadata_of(&gguf)
         .with_to_adapter(IdentityAdapter)

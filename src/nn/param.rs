@@ -202,9 +202,8 @@ impl GgmlParam {
     fn rebuild(self, words: Param<Tensor<1, Int>>, layout: Param<Tensor<1, Int>>) -> Self {
         // A mapper may have put another weight in; the layout parameter tells which. Where the two no longer
         // agree (a loader refused one of them and said so), the old weight's description stays.
-        let mut values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
+        let values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
         if values.first().is_some_and(|&id| id >= i64::from(THAW)) {
-            values[0] -= i64::from(THAW);
             return self.thawed();
         }
         let found =

@@ -250,6 +250,9 @@ impl<D: Decode> Multiply<'_, D> {
     }
 }
 
+/// Products that are added one after the other: rounding grows with their number.
+const CHAIN: usize = 256;
+
 /// Words that are numbers.
 #[derive(Clone, Copy)]
 struct Numbers<D>(D);
@@ -274,8 +277,18 @@ impl<D: Decode> Words for Numbers<D> {
         depth: usize,
         out: &mut [[f32; panel::ROWS]; N],
     ) {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { L::float_tile::<N>(panel.cast(), x.cast(), depth, out) }
+        let mut part = [[0.0; panel::ROWS]; N];
+        for from in (0..depth).step_by(CHAIN) {
+            let len = CHAIN.min(depth - from);
+            // SAFETY: panel and rows are `depth` long, of which `len` words are left at `from`.
+            unsafe {
+                let (panel, x) = (panel.add(from * panel::ROWS), x.add(from));
+                L::float_tile::<N>(panel.cast(), x.cast(), len, &mut part);
+            }
+            for (out, part) in out.as_flattened_mut().iter_mut().zip(part.as_flattened()) {
+                *out = if from == 0 { *part } else { *out + part };
+            }
+        }
     }
 }
 

@@ -22,6 +22,14 @@ pub const SHARED_BINDINGS: &[(&str, &str)] = &[
         "blk.{}.attn_output.weight",
         "layers.{}.attention.output.weight",
     ),
+    (
+        "blk.{}.attn_q_norm.weight",
+        "layers.{}.attention.q_norm.weight",
+    ),
+    (
+        "blk.{}.attn_k_norm.weight",
+        "layers.{}.attention.k_norm.weight",
+    ),
     ("blk.{}.ffn_norm.weight", "layers.{}.mlp_norm.weight"),
     ("blk.{}.ffn_gate.weight", "layers.{}.mlp.gate.weight"),
     ("blk.{}.ffn_up.weight", "layers.{}.mlp.up.weight"),

@@ -86,15 +86,11 @@ impl Vision {
         let patches = processed.frames().chunks(per_patch);
         let hashes: Vec<ContentHash> = patches.map(ContentHash::of).collect();
         let rows = self.rows(&processed, &hashes)?;
-        // An odd last frame was shown twice.
-        let times = frames.chunks(per_patch).map(<[TimedFrame]>::to_vec);
-        let timed = |(rows, mut times): (Arc<ImageRows>, Vec<TimedFrame>)| {
-            times.truncate(per_patch);
-            VideoRows {
-                timestamp: timestamp(&times),
-                rows,
-            }
+        let timed = |(rows, times): (Arc<ImageRows>, &[TimedFrame])| VideoRows {
+            timestamp: timestamp(times),
+            rows,
         };
+        let times = frames.chunks(per_patch);
         Ok(rows.into_iter().zip(times).map(timed).collect())
     }
 
@@ -104,11 +100,15 @@ impl Vision {
         image: &ProcessedImage,
         hashes: &[ContentHash],
     ) -> Result<Vec<Arc<ImageRows>>, VisionError> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Option<Vec<_>> = hashes.iter().map(|&hash| cache.get(hash)).collect();
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = {
+            let mut cache = cache();
+            hashes.iter().map(|&hash| cache.get(hash)).collect()
+        };
         if let Some(rows) = known {
             return Ok(rows);
         }
+        // Not locked: another picture may be embedded meanwhile.
         let grid = image.token_grid();
         let encoded = self.tower.encode(image)?.into_iter().zip(hashes);
         let rows: Vec<_> = encoded
@@ -120,6 +120,7 @@ impl Vision {
                 })
             })
             .collect();
+        let mut cache = cache();
         rows.iter().for_each(|rows| cache.put(rows.clone()));
         Ok(rows)
     }

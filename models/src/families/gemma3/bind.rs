@@ -3,14 +3,6 @@
 /// GGUF tensor name and module path; `{}` is the layer.
 pub const BINDINGS: &[(&str, &str)] = &[
     (
-        "blk.{}.attn_q_norm.weight",
-        "layers.{}.attention.q_norm.weight",
-    ),
-    (
-        "blk.{}.attn_k_norm.weight",
-        "layers.{}.attention.k_norm.weight",
-    ),
-    (
         "blk.{}.post_attention_norm.weight",
         "layers.{}.post_attention_norm.weight",
     ),

@@ -4,14 +4,6 @@
 pub const BINDINGS: &[(&str, &str)] = &[
     ("blk.{}.attn_gate.weight", "layers.{}.attention.gate.weight"),
     (
-        "blk.{}.attn_q_norm.weight",
-        "layers.{}.attention.q_norm.weight",
-    ),
-    (
-        "blk.{}.attn_k_norm.weight",
-        "layers.{}.attention.k_norm.weight",
-    ),
-    (
         "blk.{}.post_attention_norm.weight",
         "layers.{}.post_attention_norm.weight",
     ),

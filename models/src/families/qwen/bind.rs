@@ -5,12 +5,4 @@ pub const BINDINGS: &[(&str, &str)] = &[
     ("blk.{}.attn_q.bias", "layers.{}.attention.q.bias"),
     ("blk.{}.attn_k.bias", "layers.{}.attention.k.bias"),
     ("blk.{}.attn_v.bias", "layers.{}.attention.v.bias"),
-    (
-        "blk.{}.attn_q_norm.weight",
-        "layers.{}.attention.q_norm.weight",
-    ),
-    (
-        "blk.{}.attn_k_norm.weight",
-        "layers.{}.attention.k_norm.weight",
-    ),
 ];

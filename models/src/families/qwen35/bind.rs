@@ -2,14 +2,6 @@
 
 /// GGUF tensor name and module path; `{}` is the layer.
 pub const BINDINGS: &[(&str, &str)] = &[
-    (
-        "blk.{}.attn_q_norm.weight",
-        "layers.{}.attention.q_norm.weight",
-    ),
-    (
-        "blk.{}.attn_k_norm.weight",
-        "layers.{}.attention.k_norm.weight",
-    ),
     // The norm before the MLP, which other families call `ffn_norm`.
     (
         "blk.{}.post_attention_norm.weight",
