@@ -29,6 +29,7 @@ mod model;
 mod multimodal;
 mod prompt;
 mod session;
+mod state;
 pub mod tokenizer;
 pub mod vision;
 
@@ -41,3 +42,4 @@ pub use model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 pub use multimodal::{MEDIA_MARKER, MediaRows};
 pub use prompt::{ImageRows, Prompt, PromptPart, PromptRow};
 pub use session::{Session, SessionOptions};
+pub use state::StateError;
