@@ -25,6 +25,7 @@ pub mod generation;
 mod imatrix;
 pub mod layers;
 mod load;
+pub mod lora;
 mod model;
 mod multimodal;
 mod prompt;
