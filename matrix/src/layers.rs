@@ -184,7 +184,12 @@ fn glu(activation: GluActivation, cell: &mut Cell<'_>) {
         let n = shape.iter().product();
         // Far into both tails, where the activation is the identity or nothing.
         let gate: Vec<f32> = random.floats(n).iter().map(|v| v * 30.0).collect();
-        let up = random.floats(n);
+        // Past the bounds, where the unit has some.
+        let reach = match activation {
+            GluActivation::SwigluOai => 10.0,
+            _ => 1.0,
+        };
+        let up: Vec<f32> = random.floats(n).iter().map(|v| v * reach).collect();
         let want = Expected::new(oracle::glu(&gate, &up, activation));
         cell.case(&format!("{shape:?}"), &want, shape, || {
             functional::glu(

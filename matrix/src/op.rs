@@ -118,6 +118,11 @@ pub static OPS: &[Op] = &[
     layer("glu", "glu_silu", Layer::Glu(GluActivation::Silu)),
     layer("glu", "glu_gelu", Layer::Glu(GluActivation::GeluTanh)),
     layer(
+        "glu",
+        "glu_swiglu_oai",
+        Layer::Glu(GluActivation::SwigluOai),
+    ),
+    layer(
         "cache_append",
         "cache_append",
         Layer::CacheAppend(GgmlType::F32),

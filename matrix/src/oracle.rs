@@ -158,10 +158,17 @@ pub fn glu(gate: &[f32], up: &[f32], activation: GluActivation) -> Vec<f64> {
             0.5 * x
                 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
         }
+        GluActivation::SwigluOai => x / (1.0 + (-1.702 * x).exp()),
     };
     gate.iter()
         .zip(up)
-        .map(|(&g, &u)| active(f64::from(g)) * f64::from(u))
+        .map(|(&g, &u)| {
+            let (g, u) = (f64::from(g), f64::from(u));
+            match activation {
+                GluActivation::SwigluOai => active(g.min(7.0)) * (u.clamp(-7.0, 7.0) + 1.0),
+                _ => active(g) * u,
+            }
+        })
         .collect()
 }
 

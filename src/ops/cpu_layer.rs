@@ -114,6 +114,7 @@ pub(super) fn glu<B: HostBackend>(
             checked(match activation {
                 GluActivation::Silu => cpu::swiglu(gate, up, &mut out),
                 GluActivation::GeluTanh => cpu::geglu_tanh(gate, up, &mut out),
+                GluActivation::SwigluOai => cpu::swiglu_oai(gate, up, &mut out),
             });
         })
     });

@@ -255,6 +255,7 @@ impl LayerOps for CubeBackend {
         let kind = match activation {
             GluActivation::Silu => GluKind::Silu,
             GluActivation::GeluTanh => GluKind::GeluTanh,
+            GluActivation::SwigluOai => GluKind::SwigluOai,
         };
         let values = gate.shape().num_elements();
         let out = cube::glu(&gate.client, gate.handle.clone(), up.handle, values, kind);

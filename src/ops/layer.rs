@@ -24,6 +24,9 @@ pub enum GluActivation {
     Silu,
     /// The tanh approximation of GELU: GeGLU.
     GeluTanh,
+    /// `x * sigmoid(1.702 x) * (y + 1)` with `x` the gate up to 7 and `y` the other factor within -7 and 7 (GPT-OSS,
+    /// MiniMax-M3).
+    SwigluOai,
 }
 
 /// Forms of the GELU activation.

@@ -152,9 +152,20 @@ pub fn glu<B: Backend>(
     up: FloatTensor<B>,
     activation: GluActivation,
 ) -> FloatTensor<B> {
+    let (gate, up) = match activation {
+        GluActivation::SwigluOai => (
+            B::float_clamp_max(gate, scalar(7.0)),
+            B::float_add_scalar(B::float_clamp(up, scalar(-7.0), scalar(7.0)), scalar(1.0)),
+        ),
+        _ => (gate, up),
+    };
     let active = match activation {
         GluActivation::Silu => B::float_mul(gate.clone(), B::sigmoid(gate)),
         GluActivation::GeluTanh => gelu_tanh::<B>(gate),
+        GluActivation::SwigluOai => {
+            let inner = B::float_mul_scalar(gate.clone(), scalar(1.702));
+            B::float_mul(gate, B::sigmoid(inner))
+        }
     };
     B::float_mul(active, up)
 }

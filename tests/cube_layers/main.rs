@@ -110,12 +110,17 @@ fn rope_of_whole_and_partial_heads() {
 
 #[test]
 fn glu_of_ordinary_and_extreme_gates() {
+    const KINDS: [GluActivation; 3] = [
+        GluActivation::Silu,
+        GluActivation::GeluTanh,
+        GluActivation::SwigluOai,
+    ];
     for runner in runners() {
         let mut random = Random(3);
         for len in [1, 4, 63, 4864] {
             for range in [1.0, 20.0] {
-                let (gate, up) = (random.values(len, range), random.values(len, 1.0));
-                for kind in [GluActivation::Silu, GluActivation::GeluTanh] {
+                let (gate, up) = (random.values(len, range), random.values(len, range.sqrt()));
+                for kind in KINDS {
                     let got = runner.glu(&gate, &up, kind);
                     let want = oracle::glu(&gate, &up, kind);
                     let what = format!("{runner:?} {len} values up to {range}, {kind:?}");
@@ -124,9 +129,19 @@ fn glu_of_ordinary_and_extreme_gates() {
             }
         }
         let gate = [-1e10, -1e4, -100.0, -0.0, 0.0, 100.0, 1e4];
-        for kind in [GluActivation::Silu, GluActivation::GeluTanh] {
-            for (&x, y) in gate.iter().zip(runner.glu(&gate, &[1.0; 7], kind)) {
-                let want = f32::max(x, 0.0);
+        for kind in KINDS {
+            let one = if kind == GluActivation::SwigluOai {
+                0.0
+            } else {
+                1.0
+            };
+            for (&x, y) in gate.iter().zip(runner.glu(&gate, &[one; 7], kind)) {
+                let most = if kind == GluActivation::SwigluOai {
+                    7.0
+                } else {
+                    x
+                };
+                let want = f32::max(x, 0.0).min(most.max(0.0));
                 let what = format!("{runner:?} {kind:?} of {x}: {y}");
                 assert!((y - want).abs() <= 1e-5 * want.abs().max(1.0), "{what}");
             }

@@ -82,10 +82,17 @@ pub fn glu(gate: &[f32], up: &[f32], kind: GluActivation) -> Vec<f64> {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh())
         }
+        GluActivation::SwigluOai => x / (1.0 + (-1.702 * x).exp()),
     };
     gate.iter()
         .zip(up)
-        .map(|(&g, &u)| activation(g.into()) * f64::from(u))
+        .map(|(&g, &u)| {
+            let (g, u) = (f64::from(g), f64::from(u));
+            match kind {
+                GluActivation::SwigluOai => activation(g.min(7.0)) * (u.clamp(-7.0, 7.0) + 1.0),
+                _ => activation(g) * u,
+            }
+        })
         .collect()
 }
 

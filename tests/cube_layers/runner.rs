@@ -183,6 +183,7 @@ impl Runner {
                 let kind = match kind {
                     GluActivation::Silu => GluKind::Silu,
                     GluActivation::GeluTanh => GluKind::GeluTanh,
+                    GluActivation::SwigluOai => GluKind::SwigluOai,
                 };
                 read(client, cube::glu(client, gate, up, n, kind).unwrap())
             }

@@ -409,7 +409,7 @@ impl List<'_> {
     }
 
     fn glu(&mut self) {
-        for kind in [GluKind::Silu, GluKind::GeluTanh] {
+        for kind in [GluKind::Silu, GluKind::GeluTanh, GluKind::SwigluOai] {
             for vector in [4, 1] {
                 let kernel = glu_kernel::create_dummy_kernel(
                     self.properties.clone(),
