@@ -11,7 +11,7 @@
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
-//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`], [`rms_norm`],
+//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`], [`choose_blocks`] and [`append_kv`], [`rms_norm`],
 //! [`layer_norm`], [`RopeTable`], [`swiglu`], [`swiglu_oai`], [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
 //! share themselves among threads through `split.rs`.
 
@@ -19,6 +19,7 @@ mod attention;
 mod bf16;
 mod buffer;
 mod check;
+mod choose_blocks;
 mod dequantize;
 mod error;
 mod exp;
@@ -50,6 +51,7 @@ mod testing;
 mod tests;
 
 pub use attention::{AttentionParams, AttentionShape, KeyBlocks, attention, attention_blocks};
+pub use choose_blocks::{BlockChoiceShape, choose_blocks};
 pub use dequantize::{dequantize, dequantize_bf16, dequantize_f16};
 pub use error::CpuError;
 pub use experts::{
