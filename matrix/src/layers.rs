@@ -25,6 +25,10 @@ pub(crate) enum Layer {
     Attention(AttentionKind),
     /// Plain causal attention over a cache in F16.
     AttentionF16Cache,
+    /// Causal attention over blocks of keys that an indexer chose.
+    AttentionBlocks,
+    /// That choice.
+    ChooseBlocks,
 }
 
 impl Layer {
@@ -91,10 +95,16 @@ pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
         Layer::CacheAppend(_) => cache_append(DType::F32, cell),
         Layer::Attention(kind) => attention(kind, DType::F32, cell),
         Layer::AttentionF16Cache => attention(AttentionKind::Causal, DType::F16, cell),
+        Layer::AttentionBlocks => crate::blocks_of_keys::attention_blocks(cell),
+        Layer::ChooseBlocks => crate::blocks_of_keys::choose_blocks(cell),
     }
 }
 
-fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
+pub(crate) fn tensor<const D: usize>(
+    values: &[f32],
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 

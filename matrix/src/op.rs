@@ -158,6 +158,8 @@ pub static OPS: &[Op] = &[
         Layer::Attention(AttentionKind::WindowSoftcap),
     ),
     layer("attention", "attention_f16_cache", Layer::AttentionF16Cache),
+    layer("attention", "attention_blocks", Layer::AttentionBlocks),
+    layer("choose_blocks", "choose_blocks", Layer::ChooseBlocks),
 ];
 
 /// A name as people may write it: any case, `-` and spaces for `_`.

@@ -11,8 +11,9 @@
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
-//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`], [`choose_blocks`] and [`append_kv`], [`rms_norm`],
-//! [`layer_norm`], [`RopeTable`], [`swiglu`], [`swiglu_oai`], [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
+//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`],
+//! [`choose_blocks`] and [`attention_blocks`], [`rms_norm`], [`layer_norm`], [`RopeTable`], [`swiglu`], [`swiglu_oai`],
+//! [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
 //! share themselves among threads through `split.rs`.
 
 mod attention;

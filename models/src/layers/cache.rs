@@ -27,11 +27,14 @@ impl CacheDtype {
     }
 }
 
-/// What one layer keeps: keys and values, each `[batch, kv_heads, capacity, head_dim]`, or the state of a recurrence.
+/// What one layer keeps: keys and values, each `[batch, kv_heads, capacity, head_dim]`, and those of an indexer where there is
+/// one, or the state of a recurrence.
 #[derive(Clone, Debug, Default)]
 pub struct LayerCache {
     k: Option<Tensor<4>>,
     v: Option<Tensor<4>>,
+    // Keys of an indexer, `[batch, 1, capacity, dim]`.
+    index: Option<Tensor<4>>,
     // Of each sequence of the batch.
     delta: Vec<DeltaState>,
 }
@@ -55,6 +58,24 @@ impl LayerCache {
         (add(&mut self.k, k), add(&mut self.v, v))
     }
 
+    /// Appends an indexer's keys `[batch, seq, 1, dim]` at `position` and returns all of them, `[batch, 1, capacity, dim]`. They
+    /// are 32-bit floats whatever the cache's type: what comes of them is a choice.
+    pub fn append_index(
+        &mut self,
+        k: Tensor<4>,
+        position: usize,
+        limits: CacheLimits,
+    ) -> Tensor<4> {
+        let limits = CacheLimits {
+            dtype: CacheDtype::F32,
+            ..limits
+        };
+        let cache = room(self.index.take(), &k, position, limits);
+        let cache = functional::cache_append(cache, k, position);
+        self.index = Some(cache.clone());
+        cache
+    }
+
     /// The states of a recurrence, one for each sequence, `first` where there is none yet.
     pub fn delta_states(
         &mut self,
@@ -69,7 +90,7 @@ impl LayerCache {
     pub fn bytes(&self) -> usize {
         let delta: usize = self.delta.iter().map(DeltaState::bytes).sum();
         delta
-            + [&self.k, &self.v]
+            + [&self.k, &self.v, &self.index]
                 .into_iter()
                 .flatten()
                 .map(|t| t.shape().num_elements() * t.dtype().size())
