@@ -170,7 +170,7 @@ impl AutoModel {
 
     /// An empty session.
     pub fn session(&self, options: &SessionOptions) -> Session<'_> {
-        Session::new(&*self.model, options)
+        Session::new(&*self.model, options).with_source(&self.gguf)
     }
 
     /// Generates from a prompt in a session of its own.

@@ -58,6 +58,9 @@ pub enum ModelError {
     /// The mmproj file that was asked for cannot be used.
     #[error(transparent)]
     Vision(Box<crate::vision::VisionError>),
+    /// An adapter cannot be applied.
+    #[error(transparent)]
+    Lora(#[from] crate::lora::LoraError),
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,

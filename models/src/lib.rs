@@ -25,10 +25,12 @@ pub mod generation;
 mod imatrix;
 pub mod layers;
 mod load;
+pub mod lora;
 mod model;
 mod multimodal;
 mod prompt;
 mod session;
+mod state;
 pub mod tokenizer;
 pub mod vision;
 
@@ -41,3 +43,4 @@ pub use model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 pub use multimodal::{MEDIA_MARKER, MediaRows};
 pub use prompt::{ImageRows, Prompt, PromptPart, PromptRow};
 pub use session::{Session, SessionOptions};
+pub use state::StateError;

@@ -9,6 +9,7 @@ use burn_gguf::store::{GgufStore, LoadProfile, LoadProgress, NameMap};
 use burn_store::{IdentityAdapter, ModuleSnapshot};
 
 use crate::error::ModelError;
+use crate::lora::{self, LoraFile};
 use crate::vision::VisionOptions;
 
 /// Told how far a load has come.
@@ -23,6 +24,8 @@ pub struct LoadOptions {
     pub profile: LoadProfile,
     /// Called after every tensor.
     pub progress: Option<ProgressFn>,
+    /// Low-rank adapters on the text model, all of which add up.
+    pub lora: Vec<LoraFile>,
     /// How the eyes of a model that reads images are found and loaded.
     pub vision: VisionOptions,
 }
@@ -74,12 +77,17 @@ pub(crate) fn load_module<M: Module>(
             tensor: name.clone(),
         });
     }
+    let weights = store.loaded_weights().clone();
+    for lora in &options.lora {
+        let architecture = gguf.metadata().architecture()?;
+        model = lora::attach(model, lora, architecture, &weights)?;
+    }
     Ok((
         model,
         LoadReport {
             unused: result.unused,
             skipped: Vec::new(),
-            weights: store.loaded_weights().clone(),
+            weights,
         },
     ))
 }

@@ -91,6 +91,12 @@ pub trait TextModel: Send + Sync {
         self.forward_input(input, cache, logits)
     }
 
+    /// Whether its cache drops some of what was read: recurrences have no rows, sliding windows lose theirs. A
+    /// [`Session`](crate::Session) then remembers how to go back to the end of a prompt.
+    fn forgets(&self) -> bool {
+        false
+    }
+
     /// An empty cache of at most `max_len` positions.
     fn new_cache(&self, max_len: usize, dtype: CacheDtype) -> KvCache {
         KvCache::new(self.cache_layers(), max_len, dtype)

@@ -1,6 +1,7 @@
 //! Running tokens through a model, checked and in chunks.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn_gguf::gguf::Gguf;
 
 use crate::error::ModelError;
 use crate::layers::{CacheDtype, KvCache, Positions};
@@ -28,13 +29,22 @@ impl Default for SessionOptions {
     }
 }
 
+/// Rows of a prompt behind its checkpoint: what templates put behind the last message is less, and the next turn has it
+/// no more.
+const BEHIND_CHECKPOINT: usize = 8;
+/// Rows to read that are worth a pass more for a checkpoint.
+const WORTH_A_CHECKPOINT: usize = 64;
+
 /// A conversation's state: the model and the cache of what it has read.
+#[derive(Clone)]
 pub struct Session<'m> {
     model: &'m dyn TextModel,
     cache: KvCache,
     chunk: usize,
     // What the cache holds, as far as the cache was not cut.
     history: Vec<PromptRow>,
+    // The model's file, to know a saved state by.
+    pub(crate) source: Option<&'m Gguf>,
 }
 
 impl<'m> Session<'m> {
@@ -46,7 +56,21 @@ impl<'m> Session<'m> {
             cache: model.new_cache(context, options.cache_dtype),
             chunk: options.chunk.max(1),
             history: Vec::new(),
+            source: None,
         }
+    }
+
+    /// The session of a model from this file: its saved states are told from those of other models.
+    #[must_use]
+    pub fn with_source(mut self, gguf: &'m Gguf) -> Self {
+        self.source = Some(gguf);
+        self
+    }
+
+    /// A second session that has read the same; both go on on their own. Memory is shared until one of them writes.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        self.clone()
     }
 
     /// The model.
@@ -151,17 +175,41 @@ impl<'m> Session<'m> {
         let positions = prompt.positions(self.model.image_positions(), 0);
         let mut all = Vec::new();
         let mut from = shared;
+        let checkpoint = self.checkpoint_of(prompt, shared);
         while from < prompt.len() {
-            let to = prompt.len().min(from + self.chunk);
+            let mut to = prompt.len().min(from + self.chunk);
+            if let Some(at) = checkpoint.filter(|&at| from < at && at < to) {
+                to = at;
+            }
             let input = self.input(prompt, from, to, positions.slice(from, to));
             let chunk = self.model.forward_input(input, &mut self.cache, logits);
             if logits == LogitsOf::All || to == prompt.len() {
                 all.extend(values(chunk));
             }
+            if checkpoint == Some(to) {
+                self.cache.checkpoint();
+            }
             from = to;
         }
         self.history.extend(prompt.rows().skip(shared));
         Ok(all)
+    }
+
+    /// Where to take a checkpoint in a prompt of which `shared` rows are there, if at all.
+    fn checkpoint_of(&self, prompt: &Prompt, shared: usize) -> Option<usize> {
+        let rows = prompt.len() - shared;
+        (self.model.forgets() && rows >= WORTH_A_CHECKPOINT)
+            .then(|| prompt.len() - BEHIND_CHECKPOINT)
+    }
+
+    /// The cache and what it holds.
+    pub(crate) fn state(&self) -> (&KvCache, &[PromptRow]) {
+        (&self.cache, self.history())
+    }
+
+    /// Goes on from another cache.
+    pub(crate) fn set_state(&mut self, cache: KvCache, history: Vec<PromptRow>) {
+        (self.cache, self.history) = (cache, history);
     }
 
     /// The rows `from..to` of a prompt, embedded.

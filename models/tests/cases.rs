@@ -9,8 +9,8 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use burn_gguf::Arithmetic;
-use burn_gguf_models::SessionOptions;
 use burn_gguf_models::layers::CacheDtype;
+use burn_gguf_models::{Prompt, SessionOptions};
 use common::{Npy, argmax, case, chunked, devices, load, nmse, say};
 
 /// File and outputs: what every device must reproduce with `Exact`.
@@ -158,6 +158,88 @@ fn a_session_cut_back_goes_on_as_if_the_rest_had_never_been_read() {
         assert_eq!(session.cache().len(), kept);
         let logits = session.feed_all(&want.tokens[kept..]).unwrap();
         let e = nmse(&logits, &want.logits[kept * model.model().vocab_size()..]);
+        assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
+    });
+}
+
+#[test]
+fn a_saved_state_goes_on_on_every_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.gguf");
+    each_case(|file, model_path, want| {
+        let read = want.tokens.len() - 3;
+        each_device(|from, device| {
+            let model = load(model_path, device, Arithmetic::Exact).unwrap();
+            let mut session = model.session(&chunked(7));
+            session.feed(&want.tokens[..read]).unwrap();
+            session.save_state(&path).unwrap();
+            each_device(|to, device| {
+                let model = load(model_path, device, Arithmetic::Exact).unwrap();
+                let mut session = model.session(&SessionOptions::default());
+                session.feed(&[1, 2, 3]).unwrap();
+                assert_eq!(session.load_state(&path).unwrap(), read);
+                assert_eq!(session.history().len(), read);
+                let logits = session.feed_all(&want.tokens[read..]).unwrap();
+                let vocab = model.model().vocab_size();
+                let e = nmse(&logits, &want.logits[read * vocab..]);
+                assert!(e <= NMSE, "{file} from {from} to {to}: NMSE {e:.1e}");
+                let last = &logits[logits.len() - vocab..];
+                let (tokens, _) = decode(&mut session, last, want.decode_tokens.len());
+                assert_eq!(tokens, want.decode_tokens, "{file} from {from} to {to}");
+            });
+        });
+    });
+}
+
+#[test]
+fn forks_go_on_apart() {
+    each_case(|file, path, want| {
+        each_device(|name, device| {
+            let model = load(path, device, Arithmetic::Exact).unwrap();
+            let vocab = model.model().vocab_size();
+            let mut session = model.session(&SessionOptions::default());
+            session.feed(&want.tokens[..20]).unwrap();
+            let mut other = session.fork();
+            other.feed(&[9, 8, 7, 6, 5]).unwrap();
+            let logits = session.feed_all(&want.tokens[20..]).unwrap();
+            let e = nmse(&logits, &want.logits[20 * vocab..]);
+            assert!(e <= NMSE, "{file} on {name}: NMSE {e:.1e}");
+            // The fork has not seen what the first went on with.
+            let mut alone = model.session(&SessionOptions::default());
+            alone.feed(&want.tokens[..20]).unwrap();
+            let expected = alone.feed_all(&[9, 8, 7, 6, 5, 4]).unwrap();
+            let e = nmse(&other.feed(&[4]).unwrap(), &expected[5 * vocab..]);
+            assert!(e <= NMSE, "the fork of {file} on {name}: NMSE {e:.1e}");
+        });
+    });
+}
+
+/// Templates leave out of a turn what they showed before the next (a thought, the opening of an answer).
+#[test]
+fn a_conversation_whose_end_changes_keeps_its_beginning() {
+    each_case(|file, path, want| {
+        let model = load(path, &Device::flex(), Arithmetic::Exact).unwrap();
+        let vocab = model.model().vocab_size();
+        let mut tokens = want.tokens.repeat(4);
+        let mut session = model.session(&chunked(50));
+        let (_, shared) = session.feed_prompt(&Prompt::from(&tokens)).unwrap();
+        assert_eq!(shared, 0);
+        for token in [3, 4, 5, 6, 7] {
+            session.feed(&[token]).unwrap();
+        }
+        let read = tokens.len();
+        tokens.truncate(read - 5);
+        tokens.extend([9, 8, 7]);
+        let (logits, _) = session.feed_prompt(&Prompt::from(&tokens)).unwrap();
+        let expected = model.session(&chunked(1000)).feed_all(&tokens).unwrap();
+        let e = nmse(&logits, &expected[expected.len() - vocab..]);
+        assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
+        // The third turn shares all of the second.
+        let kept = read - 8;
+        tokens.truncate(kept);
+        assert_eq!(session.cache_mut().truncate(kept), kept, "{file}");
+        let (logits, _) = session.feed_prompt(&Prompt::from(&tokens)).unwrap();
+        let e = nmse(&logits, &expected[(kept - 1) * vocab..kept * vocab]);
         assert!(e <= NMSE, "{file}: NMSE {e:.1e}");
     });
 }

@@ -53,6 +53,23 @@ pub fn glu<const D: usize>(gate: Tensor<D>, up: Tensor<D>, activation: GluActiva
     ))
 }
 
+/// `x . weight^T` with a plain float weight `[rows, cols]`: `[.., cols] -> [.., rows]`.
+///
+/// # Panics
+/// If the last dimension of `x` is not `cols`.
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
+    let mut dims = x.dims();
+    let [rows, cols] = weight.dims();
+    assert_eq!(dims[D - 1], cols, "linear takes {cols} values a row");
+    let n: usize = dims[..D - 1].iter().product();
+    let y = Tensor::<2>::from_dispatch(<Dispatch as LayerOps>::layer_linear(
+        x.reshape([n, cols]).into_dispatch(),
+        weight.into_dispatch(),
+    ));
+    dims[D - 1] = rows;
+    y.reshape(dims)
+}
+
 /// Writes `rows` `[batch, seq, kv_heads, head_dim]` into `cache` `[batch, kv_heads, capacity, head_dim]` from
 /// `position` on; in place if `cache` is the only handle to its storage.
 ///

@@ -71,7 +71,8 @@ impl GgmlLinear {
     /// If the input's last dimension is not `d_input`, or no weight has been loaded.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         observe::linear(&self.weight, &input);
-        self.add_bias(self.weight.linear(input, self.arithmetic))
+        let y = self.weight.linear(input.clone(), self.arithmetic);
+        self.finish(y, &input)
     }
 
     /// Two layers over the same input in one pass over it.
@@ -85,11 +86,11 @@ impl GgmlLinear {
         for layer in layers {
             observe::linear(&layer.weight, &input);
         }
-        let input = layers[0].weight.pad(input);
+        let padded = layers[0].weight.pad(input.clone());
         let weights = layers.map(|layer| layer.weight.tensor());
         let arithmetic = layers[0].arithmetic;
-        let [a, b] = GgmlTensor::linear_pair(weights.each_ref(), input, arithmetic);
-        [layers[0].add_bias(a), layers[1].add_bias(b)]
+        let [a, b] = GgmlTensor::linear_pair(weights.each_ref(), padded, arithmetic);
+        [layers[0].finish(a, &input), layers[1].finish(b, &input)]
     }
 
     /// Three layers over the same input in one pass over it.
@@ -103,14 +104,14 @@ impl GgmlLinear {
         for layer in layers {
             observe::linear(&layer.weight, &input);
         }
-        let input = layers[0].weight.pad(input);
+        let padded = layers[0].weight.pad(input.clone());
         let weights = layers.map(|layer| layer.weight.tensor());
         let arithmetic = layers[0].arithmetic;
-        let [a, b, c] = GgmlTensor::linear_triple(weights.each_ref(), input, arithmetic);
+        let [a, b, c] = GgmlTensor::linear_triple(weights.each_ref(), padded, arithmetic);
         [
-            layers[0].add_bias(a),
-            layers[1].add_bias(b),
-            layers[2].add_bias(c),
+            layers[0].finish(a, &input),
+            layers[1].finish(b, &input),
+            layers[2].finish(c, &input),
         ]
     }
 
@@ -127,7 +128,9 @@ impl GgmlLinear {
             .all(|layer| layer.weight.dense().is_none() && form(layer) == form(layers[0]))
     }
 
-    fn add_bias<const D: usize>(&self, y: Tensor<D>) -> Tensor<D> {
+    /// The product `y` with `input`, with what adapters and the bias add.
+    fn finish<const D: usize>(&self, y: Tensor<D>, input: &Tensor<D>) -> Tensor<D> {
+        let y = self.weight.adapt(y, input);
         match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,

@@ -8,8 +8,11 @@ use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::cpu::Arithmetic;
 
+use super::description::Description;
+use super::functional;
+use super::instruction::Instruction;
+use super::lora::{LORA_FIELD, LoraAdapter};
 use crate::layout::GgmlLayout;
-use crate::scales::Scales;
 use crate::tensor::GgmlTensor;
 
 /// The container type a [`GgmlParam`] names to visitors and mappers.
@@ -19,9 +22,6 @@ pub(crate) const WORDS_FIELD: &str = "words";
 /// Path segment of the layout, `[4..]` of I32: type id, matrices, rows, cols, then the bits of the scale factors that
 /// stand outside the blocks, if there are any.
 pub(crate) const LAYOUT_FIELD: &str = "layout";
-
-/// What [`thaw`](super::thaw) adds to the type id of a `layout` parameter: the weight is to become floats.
-pub(crate) const THAW: i32 = 1 << 16;
 
 /// A frozen block-quantized weight inside a module.
 ///
@@ -40,6 +40,8 @@ pub struct GgmlParam {
     shape: [usize; 2],
     // The values in place of the blocks, once thawed.
     dense: Option<Param<Tensor<2>>>,
+    // What is added to products with it.
+    adapters: Vec<LoraAdapter>,
 }
 
 impl GgmlParam {
@@ -65,6 +67,7 @@ impl GgmlParam {
             matrices,
             shape: [rows, cols],
             dense: None,
+            adapters: Vec::new(),
         }
     }
 
@@ -114,6 +117,7 @@ impl GgmlParam {
             shape: [layout.rows(), cols],
             loaded: Some(description),
             dense: None,
+            adapters: Vec::new(),
         }
     }
 
@@ -139,6 +143,17 @@ impl GgmlParam {
     /// The values `[rows, cols]` of a thawed weight, `None` while it is packed.
     pub fn dense(&self) -> Option<Tensor<2>> {
         self.dense.as_ref().map(Param::val)
+    }
+
+    /// The low-rank adapters on products with this weight; [`attach_lora`](super::attach_lora) adds them.
+    pub fn adapters(&self) -> &[LoraAdapter] {
+        &self.adapters
+    }
+
+    /// `output`, the product with `input` `[.., cols]`, and what the adapters add to it.
+    pub(super) fn adapt<const D: usize>(&self, output: Tensor<D>, input: &Tensor<D>) -> Tensor<D> {
+        let add = |sum: Tensor<D>, adapter: &LoraAdapter| sum + adapter.forward(input.clone());
+        self.adapters.iter().fold(output, add)
     }
 
     /// Type and shape, `None` until a weight is loaded.
@@ -178,23 +193,14 @@ impl GgmlParam {
         Tensor::cat(vec![input, zeros], D - 1)
     }
 
-    /// `input . W^T`, `[.., cols] -> [.., rows]`.
+    /// `input . W^T`, `[.., cols] -> [.., rows]`, without the adapters.
     pub(super) fn linear<const D: usize>(
         &self,
         input: Tensor<D>,
         arithmetic: Arithmetic,
     ) -> Tensor<D> {
         match self.dense() {
-            // One large product, not one a batch item.
-            Some(weight) => {
-                let mut dims = input.dims();
-                let rows = input.shape().num_elements() / self.shape[1].max(1);
-                let out = input
-                    .reshape([rows, self.shape[1]])
-                    .matmul(weight.transpose());
-                dims[D - 1] = self.shape[0];
-                out.reshape(dims)
-            }
+            Some(weight) => functional::linear(input, weight),
             None => self.tensor().linear(self.pad(input), arithmetic),
         }
     }
@@ -203,8 +209,17 @@ impl GgmlParam {
         // A mapper may have put another weight in; the layout parameter tells which. Where the two no longer
         // agree (a loader refused one of them and said so), the old weight's description stays.
         let values: Vec<i64> = layout.val().to_data().iter::<i64>().collect();
-        if values.first().is_some_and(|&id| id >= i64::from(THAW)) {
-            return self.thawed();
+        let (instruction, values) = Instruction::take(values, self.shape[1]);
+        match instruction {
+            Some(Instruction::Thaw) => return self.thawed(),
+            Some(Instruction::Adapt(weights)) => {
+                let device = self.words.lazy_device();
+                let adapter = LoraAdapter::new(weights, self.shape, &device);
+                let mut adapted = self;
+                adapted.adapters.push(adapter);
+                return adapted;
+            }
+            None => {}
         }
         let found =
             Description::parse(&values).filter(|d| d.layout.word_len() == words.lazy_shape()[0]);
@@ -219,6 +234,7 @@ impl GgmlParam {
                 .map_or(self.shape, |d| [d.layout.rows(), d.cols]),
             loaded: found.or(self.loaded),
             dense: None,
+            adapters: self.adapters,
         }
     }
 
@@ -239,71 +255,19 @@ impl GgmlParam {
     }
 }
 
-/// What the blocks of a parameter are.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Description {
-    /// Of the blocks, whose rows are filled up.
-    pub layout: GgmlLayout,
-    /// Values in a row, without what fills up its last block.
-    pub cols: usize,
-    /// Factors outside the blocks.
-    pub scales: Option<Scales>,
-}
-
-impl Description {
-    /// Of a tensor whose rows hold `cols` values that count.
-    pub(crate) fn of(tensor: &GgmlTensor, cols: usize) -> Self {
-        Self {
-            layout: *tensor.layout(),
-            cols,
-            scales: tensor.shared_scales(),
-        }
-    }
-
-    /// The numbers of the `layout` parameter.
-    pub(crate) fn values(&self) -> Vec<i32> {
-        let layout = &self.layout;
-        let number = |n: usize| i32::try_from(n).unwrap_or(-1);
-        let mut values = vec![
-            layout.ggml_type().id() as i32,
-            number(layout.matrices()),
-            number(layout.rows()),
-            number(self.cols),
-        ];
-        let scales = self.scales.iter().flat_map(Scales::factors);
-        values.extend(scales.map(|f| f.to_bits() as i32));
-        values
-    }
-
-    /// Reads the numbers of a `layout` parameter; `None` if they describe no tensor.
-    pub(crate) fn parse(values: &[i64]) -> Option<Self> {
-        let (&[id, matrices, rows, cols], scales) = values.split_first_chunk::<4>()?;
-        let ggml_type = GgmlType::from_id(u32::try_from(id).ok()?)?;
-        let cols = usize::try_from(cols).ok()?;
-        let matrices = usize::try_from(matrices).ok()?;
-        let layout = GgmlLayout::stack(
-            ggml_type,
-            matrices,
-            usize::try_from(rows).ok()?,
-            cols.checked_next_multiple_of(ggml_type.block_len())?,
-        )
-        .ok()?;
-        let scales: Vec<f32> = scales.iter().map(|&b| f32::from_bits(b as u32)).collect();
-        let scales = match scales.is_empty() {
-            true => None,
-            false => Scales::new(&scales, matrices).ok()?,
-        };
-        Some(Self {
-            layout,
-            cols,
-            scales,
-        })
-    }
-}
-
 fn layout_tensor(values: &[i32], device: &Device) -> Tensor<1, Int> {
     let data = TensorData::new(values.to_vec(), [values.len()]);
     Tensor::from_data(data, (device, DType::I32))
+}
+
+fn map_adapters<M: ModuleMapper>(adapters: Vec<LoraAdapter>, mapper: &mut M) -> Vec<LoraAdapter> {
+    if adapters.is_empty() {
+        return adapters;
+    }
+    mapper.enter_module(LORA_FIELD, GGML_PARAM);
+    let adapters = adapters.map(mapper);
+    mapper.exit_module(LORA_FIELD, GGML_PARAM);
+    adapters
 }
 
 impl Module for GgmlParam {
@@ -316,6 +280,7 @@ impl Module for GgmlParam {
             words: self.words.fork(device),
             layout: self.layout.fork(device),
             dense: self.dense.map(|dense| dense.fork(device)),
+            adapters: self.adapters.fork(device),
             ..self
         }
     }
@@ -325,30 +290,39 @@ impl Module for GgmlParam {
             words: self.words.to_device(device),
             layout: self.layout.to_device(device),
             dense: self.dense.map(|dense| dense.to_device(device)),
+            adapters: self.adapters.to_device(device),
             ..self
         }
     }
 
     fn num_params(&self) -> usize {
-        self.matrices * self.shape[0] * self.shape[1]
+        let adapters: usize = self.adapters.iter().map(Module::num_params).sum();
+        self.matrices * self.shape[0] * self.shape[1] + adapters
     }
 
     fn visit<Visitor: ModuleVisitor>(&self, visitor: &mut Visitor) {
         if let Some(dense) = &self.dense {
-            return dense.visit(visitor);
+            dense.visit(visitor);
+        } else {
+            visitor.enter_module(LAYOUT_FIELD, GGML_PARAM);
+            self.layout.visit(visitor);
+            visitor.exit_module(LAYOUT_FIELD, GGML_PARAM);
+            visitor.enter_module(WORDS_FIELD, GGML_PARAM);
+            self.words.visit(visitor);
+            visitor.exit_module(WORDS_FIELD, GGML_PARAM);
         }
-        visitor.enter_module(LAYOUT_FIELD, GGML_PARAM);
-        self.layout.visit(visitor);
-        visitor.exit_module(LAYOUT_FIELD, GGML_PARAM);
-        visitor.enter_module(WORDS_FIELD, GGML_PARAM);
-        self.words.visit(visitor);
-        visitor.exit_module(WORDS_FIELD, GGML_PARAM);
+        if !self.adapters.is_empty() {
+            visitor.enter_module(LORA_FIELD, GGML_PARAM);
+            self.adapters.visit(visitor);
+            visitor.exit_module(LORA_FIELD, GGML_PARAM);
+        }
     }
 
     fn map<Mapper: ModuleMapper>(self, mapper: &mut Mapper) -> Self {
         if let Some(dense) = self.dense {
             return Self {
                 dense: Some(Module::map(dense, mapper)),
+                adapters: map_adapters(self.adapters, mapper),
                 ..self
             };
         }
@@ -359,7 +333,11 @@ impl Module for GgmlParam {
         mapper.enter_module(WORDS_FIELD, GGML_PARAM);
         let words = Module::map(self.words.clone(), mapper);
         mapper.exit_module(WORDS_FIELD, GGML_PARAM);
-        self.rebuild(words, layout)
+        let mapped = Self {
+            adapters: map_adapters(self.adapters.clone(), mapper),
+            ..self
+        };
+        mapped.rebuild(words, layout)
     }
 
     fn valid(&self) -> Self {
@@ -367,6 +345,7 @@ impl Module for GgmlParam {
             words: self.words.valid(),
             layout: self.layout.valid(),
             dense: self.dense.as_ref().map(Module::valid),
+            adapters: self.adapters.valid(),
             ..self.clone()
         }
     }
@@ -376,6 +355,7 @@ impl Module for GgmlParam {
             words: self.words.train(),
             layout: self.layout.train(),
             dense: self.dense.map(Module::train),
+            adapters: self.adapters.train(),
             ..self
         }
     }

@@ -1,9 +1,10 @@
 //! Packed weights into float parameters, to be trained.
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 
-use super::param::{GGML_PARAM, LAYOUT_FIELD, THAW};
+use super::instruction::Instruction;
+use super::param::{GGML_PARAM, LAYOUT_FIELD};
 
 /// Turns the packed weights of `module` into `f32` parameters that optimizers train; everything else stays as it is, and
 /// so do the stacks of experts. [`GgufStore`](crate::store::GgufStore) saves such a module with plain `F32` tensors.
@@ -35,14 +36,6 @@ impl ModuleMapper for Thaw {
         if !is_layout {
             return param;
         }
-        let (id, device) = (param.id, param.lazy_device());
-        let mut values: Vec<i32> = param.val().to_data().iter::<i32>().collect();
-        if values[0] >= 0 {
-            values[0] += THAW;
-        }
-        let n = values.len();
-        let values = TensorData::new(values, [n]);
-        let marked = Tensor::<1, Int>::from_data(values, (&device, DType::I32));
-        Param::initialized(id, marked.reshape([n; D]))
+        Instruction::Thaw.give(param)
     }
 }

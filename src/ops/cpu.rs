@@ -251,6 +251,10 @@ macro_rules! impl_cpu_ops {
                 cpu_layer::rope::<Self>(x, cos, sin, style)
             }
 
+            fn layer_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+                cpu_layer::linear::<Self>(x, weight)
+            }
+
             fn layer_glu(
                 gate: FloatTensor<Self>,
                 up: FloatTensor<Self>,

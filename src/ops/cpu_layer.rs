@@ -3,7 +3,8 @@
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape};
-use burn_gguf_kernels::cpu::{self, KvView, RopePairing, RopeTable, ShapeError};
+use burn_gguf_kernels::GgmlType;
+use burn_gguf_kernels::cpu::{self, Arithmetic, KvView, RopePairing, RopeTable, ShapeError};
 
 use super::cpu::{HostBackend, float};
 use super::layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
@@ -97,6 +98,28 @@ pub(super) fn rope<B: HostBackend>(
         checked(table.apply(item, heads, dim));
     }
     float::<B>(values, shape, &device)
+}
+
+pub(super) fn linear<B: HostBackend>(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
+    if !all_f32::<B>(&[&x, &weight]) {
+        return reference::linear::<B>(x, weight);
+    }
+    let (n, device) = (x.shape()[0], x.device());
+    let [rows, cols] = [weight.shape()[0], weight.shape()[1]];
+    let mut out = vec![0f32; n * rows];
+    B::with_f32(&x, |x| {
+        B::with_f32(&weight, |weight| {
+            let matrix = cpu::Matrix {
+                ty: GgmlType::F32,
+                bytes: bytemuck::cast_slice(weight),
+                rows,
+                cols,
+            };
+            cpu::linear(matrix, x, n, &mut out, Arithmetic::Exact)
+                .unwrap_or_else(|error| panic!("{error}"));
+        })
+    });
+    float::<B>(out, Shape::new([n, rows]), &device)
 }
 
 pub(super) fn glu<B: HostBackend>(

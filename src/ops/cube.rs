@@ -6,6 +6,7 @@ use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::cpu::{Arithmetic, RopePairing};
 use burn_gguf_kernels::cube::{
     self, CubeError, CubeMatrix, ExpertsShape, FloatKind, GluKind, LinearOptions, RopeShape,
@@ -241,6 +242,25 @@ impl LayerOps for CubeBackend {
         let input = x.handle.clone();
         let out = cube::rope(&x.client, input, cos.handle, sin.handle, &shape, pairing);
         done(&x, out)
+    }
+
+    fn layer_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        if !all_f32(&[&x, &weight]) {
+            return reference::linear::<Self>(x, weight);
+        }
+        let (x, weight) = (into_contiguous(x), into_contiguous(weight));
+        let [rows, cols] = [weight.shape()[0], weight.shape()[1]];
+        let n = x.shape()[0];
+        let limit = cube::binding_limit(&weight.client);
+        let options = LinearOptions {
+            arithmetic: Some(Arithmetic::Exact),
+            ..LinearOptions::default()
+        };
+        let handle = weight.handle.clone();
+        let y = CubeMatrix::from_handle(&weight.client, handle, GgmlType::F32, rows, cols, limit)
+            .and_then(|matrix| cube::linear_with(&x.client, &matrix, x.handle.clone(), n, options));
+        let y = y.unwrap_or_else(|e| panic!("{e}"));
+        tensor(&weight, y, Shape::new([n, rows]), DType::F32)
     }
 
     fn layer_glu(

@@ -8,6 +8,8 @@ use burn::backend::{Backend, backend_extension};
 #[cfg(feature = "fusion")]
 use burn::tensor::{DType, Shape};
 
+use burn::tensor::Shape;
+
 use super::reference;
 
 /// How rotary embedding pairs the values of a head.
@@ -123,6 +125,12 @@ pub trait LayerOps: Backend {
         style: RopeStyle,
     ) -> FloatTensor<Self> {
         reference::rope::<Self>(x, cos, sin, style)
+    }
+
+    /// `x . weight^T` with a plain float weight `[rows, cols]`: `[n, cols] -> [n, rows]`.
+    #[fusion(dtype = x, shape = Shape::new([x[0], weight[0]]))]
+    fn layer_linear(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        reference::linear::<Self>(x, weight)
     }
 
     /// Gated linear unit: `activation(gate) * up`, element by element.

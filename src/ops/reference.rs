@@ -148,6 +148,11 @@ pub fn rope<B: Backend>(
     }
 }
 
+/// See [`LayerOps::layer_linear`](super::LayerOps::layer_linear).
+pub fn linear<B: Backend>(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
+    B::float_matmul(x, B::float_swap_dims(weight, 0, 1))
+}
+
 /// See [`LayerOps::layer_glu`](super::LayerOps::layer_glu).
 pub fn glu<B: Backend>(
     gate: FloatTensor<B>,

@@ -5,7 +5,7 @@ use burn::tensor::{Bool, DType, Device, Int, Shape, Tensor, TensorData};
 use burn_store::burn_pack::Tensor as PackTensor;
 use burn_store::{Applier, ApplyError, ApplyResult, ModuleAdapter, ModuleSnapshot, PathFilter};
 
-use crate::nn::{Description, GGML_PARAM, LAYOUT_FIELD};
+use crate::nn::{Description, GGML_PARAM, LAYOUT_FIELD, LORA_FIELD};
 use crate::tensor::GgmlTensor;
 
 /// Where packed weights come from.
@@ -140,7 +140,7 @@ impl<S: PackedSource> ModuleMapper for PackedApplier<S> {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_string());
         self.containers.push(container_type.to_string());
-        if container_type != GGML_PARAM {
+        if container_type != GGML_PARAM || name == LORA_FIELD {
             self.dense.enter_module(name, container_type);
         }
     }
@@ -148,7 +148,7 @@ impl<S: PackedSource> ModuleMapper for PackedApplier<S> {
     fn exit_module(&mut self, name: &str, container_type: &str) {
         self.path.pop();
         self.containers.pop();
-        if container_type != GGML_PARAM {
+        if container_type != GGML_PARAM || name == LORA_FIELD {
             self.dense.exit_module(name, container_type);
         }
     }

@@ -10,7 +10,7 @@ use super::apply::{ggml_paths, scale_name};
 use super::dense::{dequantize, encode};
 use super::{GgufStore, GgufStoreError};
 use crate::gguf::GgufWriter;
-use crate::nn::{Description, LAYOUT_FIELD, WORDS_FIELD};
+use crate::nn::{Description, LAYOUT_FIELD, LORA_FIELD, WORDS_FIELD};
 
 pub(super) fn save<M: ModuleSnapshot>(
     store: &mut GgufStore,
@@ -39,6 +39,14 @@ pub(super) fn save<M: ModuleSnapshot>(
             Some((owner, part)) if packed.contains(owner) => (owner.to_string(), Some(part)),
             _ => (path, None),
         };
+        if part.is_none()
+            && let Some((weight, _)) = owner.split_once(&format!(".{LORA_FIELD}."))
+            && packed.contains(weight)
+        {
+            return Err(GgufStoreError::Adapted {
+                path: weight.to_owned(),
+            });
+        }
         if filter.as_ref().is_some_and(|f| !f.matches(&owner)) {
             continue;
         }

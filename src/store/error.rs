@@ -18,6 +18,14 @@ pub enum GgufStoreError {
     /// The store was made for loading.
     #[error("this store has no file to save to; use GgufStore::create")]
     NoTarget,
+    /// The module has low-rank adapters, which a model file has no place for.
+    #[error(
+        "\"{path}\" has low-rank adapters, which a model file cannot hold; save them as an adapter file"
+    )]
+    Adapted {
+        /// Path of the weight.
+        path: String,
+    },
     /// Two tensors of the file map to one parameter.
     #[error("tensor \"{tensor}\" maps to parameter \"{path}\", which another tensor already fills")]
     NameCollision {

@@ -132,6 +132,11 @@ impl TextModel for DenseDecoder {
         self.config.hidden
     }
 
+    fn forgets(&self) -> bool {
+        let windows = self.config.windows.iter().any(Option::is_some);
+        windows || self.config.recurrent.contains(&true)
+    }
+
     fn image_width(&self) -> usize {
         self.config.hidden * (1 + self.config.deepstack)
     }

@@ -182,17 +182,20 @@ impl Attention {
         };
         let q = prepared(q, self.heads, &self.q_norm);
         let k = prepared(k, self.kv_heads, &self.k_norm);
-        let (k, v) = cache.append(k, heads(v, self.kv_heads), position, limits);
+        let v = heads(v, self.kv_heads);
+        let rows = cache.append(k, v, position, self.window, limits);
         let params = AttentionParams {
-            len: position + seq,
+            len: rows.len,
             scale: self.scale,
             causal: true,
             window: self.window,
             softcap: None,
         };
         let out = match seen {
-            Some((blocks, size)) => functional::attention_blocks(q, k, v, blocks, size, params),
-            None => functional::attention(q, k, v, params),
+            Some((blocks, size)) => {
+                functional::attention_blocks(q, rows.k, rows.v, blocks, size, params)
+            }
+            None => functional::attention(q, rows.k, rows.v, params),
         };
         let out = out.reshape([batch, seq, self.heads * self.head_dim]);
         let out = match gate {

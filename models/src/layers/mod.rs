@@ -12,7 +12,8 @@ mod positions;
 mod rope;
 
 pub use attention::{Attention, AttentionConfig, AttentionGate, QkNorm};
-pub use cache::{CacheDtype, CacheLimits, KvCache, LayerCache};
+pub use cache::{CacheDtype, CacheLimits, CachedRows, KvCache, LayerCache};
+pub(crate) use cache::{LayerParts, PART_NAMES, PartError};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
 pub use delta_net::{DeltaNetConfig, DeltaState, GatedDeltaNet};
 pub use indexer::{Indexer, IndexerConfig};

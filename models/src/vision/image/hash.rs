@@ -21,6 +21,11 @@ impl ContentHash {
         Self(hasher.finalize().into())
     }
 
+    /// Of its 32 bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
