@@ -8,8 +8,6 @@ use burn::backend::{Backend, backend_extension};
 #[cfg(feature = "fusion")]
 use burn::tensor::{DType, Shape};
 
-use burn::tensor::Shape;
-
 use super::reference;
 
 /// How rotary embedding pairs the values of a head.
