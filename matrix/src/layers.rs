@@ -25,6 +25,10 @@ pub(crate) enum Layer {
     Attention(AttentionKind),
     /// Plain causal attention over a cache in F16.
     AttentionF16Cache,
+    /// Causal attention over blocks of keys that an indexer chose.
+    AttentionBlocks,
+    /// That choice.
+    ChooseBlocks,
 }
 
 impl Layer {
@@ -91,10 +95,16 @@ pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
         Layer::CacheAppend(_) => cache_append(DType::F32, cell),
         Layer::Attention(kind) => attention(kind, DType::F32, cell),
         Layer::AttentionF16Cache => attention(AttentionKind::Causal, DType::F16, cell),
+        Layer::AttentionBlocks => crate::blocks_of_keys::attention_blocks(cell),
+        Layer::ChooseBlocks => crate::blocks_of_keys::choose_blocks(cell),
     }
 }
 
-fn tensor<const D: usize>(values: &[f32], shape: [usize; D], device: &Device) -> Tensor<D> {
+pub(crate) fn tensor<const D: usize>(
+    values: &[f32],
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 
@@ -184,7 +194,12 @@ fn glu(activation: GluActivation, cell: &mut Cell<'_>) {
         let n = shape.iter().product();
         // Far into both tails, where the activation is the identity or nothing.
         let gate: Vec<f32> = random.floats(n).iter().map(|v| v * 30.0).collect();
-        let up = random.floats(n);
+        // Past the bounds, where the unit has some.
+        let reach = match activation {
+            GluActivation::SwigluOai => 10.0,
+            _ => 1.0,
+        };
+        let up: Vec<f32> = random.floats(n).iter().map(|v| v * reach).collect();
         let want = Expected::new(oracle::glu(&gate, &up, activation));
         cell.case(&format!("{shape:?}"), &want, shape, || {
             functional::glu(

@@ -11,6 +11,7 @@
 //! `f16`, and rows of zeros.
 
 mod blocks;
+mod blocks_of_keys;
 mod cell;
 mod compare;
 mod devices;

@@ -118,6 +118,11 @@ pub static OPS: &[Op] = &[
     layer("glu", "glu_silu", Layer::Glu(GluActivation::Silu)),
     layer("glu", "glu_gelu", Layer::Glu(GluActivation::GeluTanh)),
     layer(
+        "glu",
+        "glu_swiglu_oai",
+        Layer::Glu(GluActivation::SwigluOai),
+    ),
+    layer(
         "cache_append",
         "cache_append",
         Layer::CacheAppend(GgmlType::F32),
@@ -153,6 +158,8 @@ pub static OPS: &[Op] = &[
         Layer::Attention(AttentionKind::WindowSoftcap),
     ),
     layer("attention", "attention_f16_cache", Layer::AttentionF16Cache),
+    layer("attention", "attention_blocks", Layer::AttentionBlocks),
+    layer("choose_blocks", "choose_blocks", Layer::ChooseBlocks),
 ];
 
 /// A name as people may write it: any case, `-` and spaces for `_`.

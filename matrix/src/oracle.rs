@@ -1,7 +1,7 @@
 //! What every operation should give, in f64 on the host.
 
 use burn_gguf::GgmlType;
-use burn_gguf::ops::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
 use burn_gguf_kernels::blocks::{BlockType, BlockVisitor, CodeBlock, FloatBlock, visit};
 
 use crate::compare::Expected;
@@ -158,10 +158,17 @@ pub fn glu(gate: &[f32], up: &[f32], activation: GluActivation) -> Vec<f64> {
             0.5 * x
                 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
         }
+        GluActivation::SwigluOai => x / (1.0 + (-1.702 * x).exp()),
     };
     gate.iter()
         .zip(up)
-        .map(|(&g, &u)| active(f64::from(g)) * f64::from(u))
+        .map(|(&g, &u)| {
+            let (g, u) = (f64::from(g), f64::from(u));
+            match activation {
+                GluActivation::SwigluOai => active(g.min(7.0)) * (u.clamp(-7.0, 7.0) + 1.0),
+                _ => active(g) * u,
+            }
+        })
         .collect()
 }
 
@@ -190,6 +197,18 @@ pub fn attention(
     shape: Heads,
     params: AttentionParams,
 ) -> Vec<f64> {
+    attention_where(q, k, v, shape, params, |_, _, _| true)
+}
+
+/// The same over those keys of which `seen([sequence, position of the call], key head, key)` holds.
+pub fn attention_where(
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    shape: Heads,
+    params: AttentionParams,
+    seen: impl Fn([usize; 2], usize, usize) -> bool,
+) -> Vec<f64> {
     let Heads {
         batch,
         seq,
@@ -208,6 +227,7 @@ pub fn attention(
                 let visible = |key: usize| {
                     (!params.causal || key <= position)
                         && params.window.is_none_or(|w| key + w > position)
+                        && seen([b, s], h / (heads / kv_heads), key)
                 };
                 let score = |key: usize| {
                     let rows =
@@ -232,6 +252,42 @@ pub fn attention(
                 }
             }
         }
+    }
+    out
+}
+
+/// Which blocks of keys each head of q `[batch, seq, heads, dim]` sees, `[batch, seq, heads, blocks]`, 0 or 1; k
+/// `[batch, 1, capacity, dim]`. A block counts by its best key up to the position.
+pub fn choose_blocks(q: &[f32], k: &[f32], shape: Heads, choice: BlockChoice) -> Vec<f64> {
+    let Heads {
+        seq,
+        heads,
+        capacity,
+        dim,
+        ..
+    } = shape;
+    let blocks = choice.len.div_ceil(choice.size);
+    let mut out = Vec::new();
+    for (row, q) in q.chunks_exact(dim).enumerate() {
+        let (b, s) = (row / heads / seq, row / heads % seq);
+        let position = choice.len - seq + s;
+        let own = position / choice.size;
+        let score = |key: usize| {
+            let k = &k[(b * capacity + key) * dim..][..dim];
+            let products = q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k));
+            products.sum::<f64>()
+        };
+        let mut order: Vec<(f64, usize)> = (0..=own)
+            .map(|block| {
+                let keys = block * choice.size..((block + 1) * choice.size).min(position + 1);
+                let best = keys.map(score).fold(f64::MIN, f64::max);
+                let local = block + choice.local > own;
+                (if local { f64::MAX } else { best }, block)
+            })
+            .collect();
+        order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        order.truncate(choice.top);
+        out.extend((0..blocks).map(|block| f64::from(order.iter().any(|&(_, b)| b == block))));
     }
     out
 }

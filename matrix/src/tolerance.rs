@@ -113,6 +113,12 @@ const TABLE: &[Tolerance] = &[
         1e-11,
         "f32 sums and exponentials; the oracle reads the rounded cache too",
     ),
+    row(
+        "choose_blocks",
+        0.0,
+        0.0,
+        "a choice: the same blocks or others",
+    ),
 ];
 
 const fn row(op: &'static str, max: f64, nmse: f64, why: &'static str) -> Tolerance {

@@ -28,6 +28,7 @@ const EXACT: &[(&str, &str)] = &[
     ("qwen35moe/model-bf16.gguf", "qwen35moe/text"),
     ("qwen3next/model-bf16.gguf", "qwen3next/text"),
     ("minimax-m2/model-bf16.gguf", "minimax-m2/text"),
+    ("minimax-m3/model-bf16.gguf", "minimax-m3/text"),
     ("muse-glimmer/model-bf16.gguf", "muse-glimmer/text"),
     ("qwen3/model-q4_k_m.gguf", "qwen3/text-q4_k_m"),
     ("qwen3/model-q4_0.gguf", "qwen3/text-q4_0"),

@@ -181,6 +181,17 @@ pub enum GgufError {
     /// The same tensor name twice in one file.
     #[error("{file}: tensor `{tensor}` occurs twice")]
     DuplicateTensor { file: FileName, tensor: String },
+    /// A tensor that does not divide into the ones it should hold.
+    #[error(
+        "{file}: tensor `{tensor}` of shape {shape:?} should hold {}, row behind row",
+        parts.iter().map(|(name, rows)| format!("{rows} rows of `{name}`")).collect::<Vec<_>>().join(", ")
+    )]
+    RowSplit {
+        file: FileName,
+        tensor: String,
+        shape: Vec<u64>,
+        parts: Vec<(String, u64)>,
+    },
     /// More than four dimensions.
     #[error("{file}: tensor `{tensor}` has {n_dims} dimensions, at most 4 are valid")]
     TooManyDimensions {

@@ -1,9 +1,9 @@
 //! The fused layer operations on burn tensors, see [`LayerOps`].
 
 use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::tensor::{Int, Tensor};
 
-use crate::ops::{AttentionParams, GeluKind, GluActivation, LayerOps, RopeStyle};
+use crate::ops::{AttentionParams, BlockChoice, GeluKind, GluActivation, LayerOps, RopeStyle};
 
 /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
 pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
@@ -93,6 +93,71 @@ pub fn cache_append(cache: Tensor<4>, rows: Tensor<4>, position: usize) -> Tenso
 /// # Panics
 /// If the heads are not a multiple of the cache's heads, or `params.len` exceeds the capacity or is below `seq`.
 pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, params: AttentionParams) -> Tensor<4> {
+    check_heads(&q, &k, params.len);
+    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_attention(
+        q.into_dispatch(),
+        k.into_dispatch(),
+        v.into_dispatch(),
+        params,
+    ))
+}
+
+/// As [`attention`], where each token's cache heads see only the blocks of `block_size` rows that `blocks` has set,
+/// `[batch, seq, kv_heads, words]` of unsigned 32-bit words with a bit for each block, the lowest first: what
+/// [`choose_blocks`] returns.
+///
+/// # Panics
+/// As [`attention`], and if `blocks` has another shape or `block_size` is 0.
+pub fn attention_blocks(
+    q: Tensor<4>,
+    k: Tensor<4>,
+    v: Tensor<4>,
+    blocks: Tensor<4, Int>,
+    block_size: usize,
+    params: AttentionParams,
+) -> Tensor<4> {
+    check_heads(&q, &k, params.len);
+    assert!(block_size > 0, "attention_blocks: blocks of no rows");
+    let [batch, seq, _, _] = q.dims();
+    let words = BlockChoice::words(params.len, block_size);
+    let expected = [batch, seq, k.dims()[1], words];
+    assert!(
+        blocks.dims() == expected,
+        "attention_blocks: the blocks have the shape {:?}, not {expected:?}",
+        blocks.dims()
+    );
+    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_attention_blocks(
+        q.into_dispatch(),
+        k.into_dispatch(),
+        v.into_dispatch(),
+        blocks.into_dispatch(),
+        block_size,
+        params,
+    ))
+}
+
+/// The blocks of rows of `k` `[batch, 1, capacity, dim]` that each head of `q` `[batch, seq, heads, dim]` sees, for
+/// [`attention_blocks`]: `[batch, seq, heads, words]`.
+///
+/// # Panics
+/// If `k` has more than one head or another width than `q`, `choice.len` exceeds the capacity or is below `seq`, or
+/// `choice.size` is 0.
+pub fn choose_blocks(q: Tensor<4>, k: Tensor<4>, choice: BlockChoice) -> Tensor<4, Int> {
+    let ([.., dim], [_, key_heads, _, key_dim]) = (q.dims(), k.dims());
+    check_heads(&q, &k, choice.len);
+    assert!(
+        key_heads == 1 && dim == key_dim,
+        "choose_blocks: {key_heads} key heads of {key_dim} values for queries of {dim}"
+    );
+    assert!(choice.size > 0, "choose_blocks: blocks of no rows");
+    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_choose_blocks(
+        q.into_dispatch(),
+        k.into_dispatch(),
+        choice,
+    ))
+}
+
+fn check_heads(q: &Tensor<4>, k: &Tensor<4>, len: usize) {
     let [_, seq, heads, _] = q.dims();
     let [_, kv_heads, capacity, _] = k.dims();
     assert!(
@@ -100,14 +165,7 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, params: AttentionPara
         "attention: {heads} heads cannot share {kv_heads} cache heads"
     );
     assert!(
-        seq <= params.len && params.len <= capacity,
-        "attention: {} positions with {seq} new ones do not fit a capacity of {capacity}",
-        params.len
+        seq <= len && len <= capacity,
+        "attention: {len} positions with {seq} new ones do not fit a capacity of {capacity}",
     );
-    Tensor::from_dispatch(<Dispatch as LayerOps>::layer_attention(
-        q.into_dispatch(),
-        k.into_dispatch(),
-        v.into_dispatch(),
-        params,
-    ))
 }

@@ -279,6 +279,25 @@ macro_rules! impl_cpu_ops {
             ) -> FloatTensor<Self> {
                 cpu_layer::attention::<Self>(q, k, v, params)
             }
+
+            fn layer_attention_blocks(
+                q: FloatTensor<Self>,
+                k: FloatTensor<Self>,
+                v: FloatTensor<Self>,
+                blocks: IntTensor<Self>,
+                block_size: usize,
+                params: AttentionParams,
+            ) -> FloatTensor<Self> {
+                cpu_layer::attention_blocks::<Self>(q, k, v, blocks, block_size, params)
+            }
+
+            fn layer_choose_blocks(
+                q: FloatTensor<Self>,
+                k: FloatTensor<Self>,
+                choice: BlockChoice,
+            ) -> IntTensor<Self> {
+                cpu_layer::choose_blocks::<Self>(q, k, choice)
+            }
         }
 
         impl $crate::ops::GgmlOps for $backend {

@@ -1,13 +1,13 @@
 //! The fused layer operations on host slices.
 
 use burn::backend::TensorMetadata;
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape};
 use burn_gguf_kernels::GgmlType;
 use burn_gguf_kernels::cpu::{self, Arithmetic, KvView, RopePairing, RopeTable, ShapeError};
 
 use super::cpu::{HostBackend, float};
-use super::layer::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use super::layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
 use super::reference;
 
 fn checked<T>(result: Result<T, ShapeError>) -> T {
@@ -137,6 +137,7 @@ pub(super) fn glu<B: HostBackend>(
             checked(match activation {
                 GluActivation::Silu => cpu::swiglu(gate, up, &mut out),
                 GluActivation::GeluTanh => cpu::geglu_tanh(gate, up, &mut out),
+                GluActivation::SwigluOai => cpu::swiglu_oai(gate, up, &mut out),
             });
         })
     });
@@ -168,13 +169,42 @@ pub(super) fn attention<B: HostBackend>(
     v: FloatTensor<B>,
     params: AttentionParams,
 ) -> FloatTensor<B> {
-    let served = all_f32::<B>(&[&q])
-        && [&k, &v]
-            .iter()
-            .all(|t| matches!(t.dtype(), DType::F32 | DType::F16));
-    if !served {
-        return reference::attention::<B>(q, k, v, params);
+    match is_served::<B>(&q, &k, &v) {
+        true => attend::<B>(q, k, v, None, params),
+        false => reference::attention::<B>(q, k, v, params),
     }
+}
+
+pub(super) fn attention_blocks<B: HostBackend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    v: FloatTensor<B>,
+    blocks: IntTensor<B>,
+    block_size: usize,
+    params: AttentionParams,
+) -> FloatTensor<B> {
+    match is_served::<B>(&q, &k, &v) && blocks.dtype() == DType::U32 {
+        true => B::with_words(&blocks, |bits| {
+            attend::<B>(q, k, v, Some((bits, block_size)), params)
+        }),
+        false => reference::attention_blocks::<B>(q, k, v, blocks, block_size, params),
+    }
+}
+
+/// Whether the kernel serves these operands: it computes in f32.
+fn is_served<B: HostBackend>(q: &FloatTensor<B>, k: &FloatTensor<B>, v: &FloatTensor<B>) -> bool {
+    let cached = |t: &FloatTensor<B>| matches!(t.dtype(), DType::F32 | DType::F16);
+    all_f32::<B>(&[q]) && cached(k) && cached(v)
+}
+
+/// Attention, with the words of the blocks that are seen and the rows of a block where not all are.
+fn attend<B: HostBackend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    v: FloatTensor<B>,
+    blocks: Option<(&[u32], usize)>,
+    params: AttentionParams,
+) -> FloatTensor<B> {
     let (shape, device) = (q.shape(), q.device());
     let [batch, seq, heads, dim] = dims4(&shape);
     let [_, kv_heads, capacity, _] = dims4(&k.shape());
@@ -200,12 +230,35 @@ pub(super) fn attention<B: HostBackend>(
                 for (i, out) in out.chunks_mut(q_len.max(1)).enumerate().take(batch) {
                     let q = &q[i * q_len..][..q_len];
                     let (k, v) = (item(k, i, kv_len), item(v, i, kv_len));
-                    checked(cpu::attention(q, k, v, &sizes, &kernel, out));
+                    checked(match blocks {
+                        None => cpu::attention(q, k, v, &sizes, &kernel, out),
+                        Some((bits, size)) => {
+                            let words = bits.len() / batch;
+                            let bits = &bits[i * words..][..words];
+                            let blocks = cpu::KeyBlocks { bits, size };
+                            cpu::attention_blocks(q, k, v, &sizes, &kernel, blocks, out)
+                        }
+                    });
                 }
             });
         });
     });
     float::<B>(out, shape, &device)
+}
+
+pub(super) fn choose_blocks<B: HostBackend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    choice: BlockChoice,
+) -> IntTensor<B> {
+    if !all_f32::<B>(&[&q, &k]) {
+        return reference::choose_blocks::<B>(q, k, choice);
+    }
+    let shapes = (dims4(&q.shape()), dims4(&k.shape()));
+    let bits = B::with_f32(&q, |q_values| {
+        B::with_f32(&k, |k| reference::chosen_bits(q_values, k, shapes, choice))
+    });
+    B::int_from_data(bits, &q.device())
 }
 
 fn item(cache: KvView<'_>, index: usize, len: usize) -> KvView<'_> {

@@ -15,7 +15,7 @@ use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;
 
 use super::ggml::{GgmlOps, check_dequantize_dtype, input_rows, linear_shape, to_f32};
-use super::layer::{AttentionParams, GluActivation, LayerOps, RopeStyle};
+use super::layer::{AttentionParams, BlockChoice, GluActivation, LayerOps, RopeStyle};
 use super::reference;
 use crate::layout::GgmlLayout;
 use crate::tensor::GgmlPrimitive;
@@ -275,6 +275,7 @@ impl LayerOps for CubeBackend {
         let kind = match activation {
             GluActivation::Silu => GluKind::Silu,
             GluActivation::GeluTanh => GluKind::GeluTanh,
+            GluActivation::SwigluOai => GluKind::SwigluOai,
         };
         let values = gate.shape().num_elements();
         let out = cube::glu(&gate.client, gate.handle.clone(), up.handle, values, kind);
@@ -287,39 +288,102 @@ impl LayerOps for CubeBackend {
         v: FloatTensor<Self>,
         params: AttentionParams,
     ) -> FloatTensor<Self> {
-        let cache = match (k.dtype, v.dtype) {
-            (DType::F32, DType::F32) => Some(FloatKind::F32),
-            (DType::F16, DType::F16) => Some(FloatKind::F16),
-            _ => None,
-        };
-        let cache = cache.filter(|&kind| all_f32(&[&q]) && cube::takes_cache(&q.client, kind));
-        let Some(cache) = cache else {
-            return reference::attention::<Self>(q, k, v, params);
-        };
-        let [q, k, v] = [q, k, v].map(into_contiguous);
+        match served_cache(&q, &k, &v) {
+            Some(kind) => attend(q, k, v, kind, None, params),
+            None => reference::attention::<Self>(q, k, v, params),
+        }
+    }
+
+    fn layer_attention_blocks(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        blocks: IntTensor<Self>,
+        block_size: usize,
+        params: AttentionParams,
+    ) -> FloatTensor<Self> {
+        match served_cache(&q, &k, &v).filter(|_| blocks.dtype == DType::U32) {
+            Some(kind) => {
+                let blocks = cube::KeyBlocks {
+                    bits: into_contiguous(blocks).handle,
+                    size: block_size,
+                };
+                attend(q, k, v, kind, Some(blocks), params)
+            }
+            None => reference::attention_blocks::<Self>(q, k, v, blocks, block_size, params),
+        }
+    }
+
+    fn layer_choose_blocks(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        choice: BlockChoice,
+    ) -> IntTensor<Self> {
+        if !all_f32(&[&q, &k]) {
+            return reference::choose_blocks::<Self>(q, k, choice);
+        }
+        let (q, k) = (into_contiguous(q), into_contiguous(k));
         let [batch, seq, heads, dim] = dims4(&q.shape());
-        let [_, kv_heads, capacity, _] = dims4(&k.shape());
-        let shape = cube::AttentionShape {
+        let shape = cube::BlockChoiceShape {
             batch,
             seq,
             heads,
-            kv_heads,
             dim,
-            capacity,
-            len: params.len,
+            capacity: k.shape()[2],
+            len: choice.len,
+            size: choice.size,
+            top: choice.top,
+            local: choice.local,
         };
-        let kernel = cube::AttentionParams {
-            scale: params.scale,
-            causal: params.causal,
-            window: params.window,
-            softcap: params.softcap,
-        };
-        let input = q.handle.clone();
-        let out = cube::attention(
-            &q.client, input, k.handle, v.handle, cache, &shape, &kernel, None,
-        );
-        done(&q, out)
+        let bits = cube::choose_blocks(&q.client, q.handle.clone(), k.handle, &shape, None);
+        let bits = bits.unwrap_or_else(|e| panic!("{e}"));
+        let words = BlockChoice::words(choice.len, choice.size);
+        let shape = Shape::new([batch, seq, heads, words]);
+        tensor(&q, bits, shape, DType::U32)
     }
+}
+
+/// The type of the caches, if the kernel takes these operands.
+fn served_cache(q: &CubeTensor, k: &CubeTensor, v: &CubeTensor) -> Option<FloatKind> {
+    let cache = match (k.dtype, v.dtype) {
+        (DType::F32, DType::F32) => Some(FloatKind::F32),
+        (DType::F16, DType::F16) => Some(FloatKind::F16),
+        _ => None,
+    };
+    cache.filter(|&kind| all_f32(&[q]) && cube::takes_cache(&q.client, kind))
+}
+
+fn attend(
+    q: CubeTensor,
+    k: CubeTensor,
+    v: CubeTensor,
+    cache: FloatKind,
+    blocks: Option<cube::KeyBlocks>,
+    params: AttentionParams,
+) -> CubeTensor {
+    let [q, k, v] = [q, k, v].map(into_contiguous);
+    let [batch, seq, heads, dim] = dims4(&q.shape());
+    let [_, kv_heads, capacity, _] = dims4(&k.shape());
+    let shape = cube::AttentionShape {
+        batch,
+        seq,
+        heads,
+        kv_heads,
+        dim,
+        capacity,
+        len: params.len,
+    };
+    let kernel = cube::AttentionParams {
+        scale: params.scale,
+        causal: params.causal,
+        window: params.window,
+        softcap: params.softcap,
+    };
+    let input = q.handle.clone();
+    let out = cube::attention(
+        &q.client, input, k.handle, v.handle, cache, &shape, &kernel, blocks, None,
+    );
+    done(&q, out)
 }
 
 fn dims4(shape: &Shape) -> [usize; 4] {

@@ -8,7 +8,7 @@ use burn_gguf_kernels::cpu::{Arithmetic, KvView, KvViewMut};
 
 use super::cpu::{self, HostBackend, impl_cpu_ops};
 use super::cpu_layer;
-use super::layer::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use super::layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
 use crate::tensor::GgmlPrimitive;
 
 impl HostBackend for Flex {

@@ -3,10 +3,10 @@
 //! A chain of tensor operations costs more than the arithmetic in it, so Flex, NdArray and CubeCL devices run each
 //! of these as one kernel; the default bodies are the plain chain, which Autodiff and unusual dtypes use.
 
-use burn::backend::tensor::FloatTensor;
+use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, backend_extension};
-
-use burn::tensor::Shape;
+#[cfg(feature = "fusion")]
+use burn::tensor::{DType, Shape};
 
 use super::reference;
 
@@ -26,6 +26,9 @@ pub enum GluActivation {
     Silu,
     /// The tanh approximation of GELU: GeGLU.
     GeluTanh,
+    /// `x * sigmoid(1.702 x) * (y + 1)` with `x` the gate up to 7 and `y` the other factor within -7 and 7 (GPT-OSS,
+    /// MiniMax-M3).
+    SwigluOai,
 }
 
 /// Forms of the GELU activation.
@@ -52,6 +55,26 @@ pub struct AttentionParams {
     pub window: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
+}
+
+/// Parameters of [`LayerOps::layer_choose_blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockChoice {
+    /// Valid rows of the cache, this call's tokens included (they are the last ones).
+    pub len: usize,
+    /// Rows of a block.
+    pub size: usize,
+    /// Most blocks a head sees of those that begin at the token or before it.
+    pub top: usize,
+    /// How many of them are the last ones, the token's own first, whatever their scores.
+    pub local: usize,
+}
+
+impl BlockChoice {
+    /// 32-bit words that hold a bit for each block.
+    pub fn words(len: usize, size: usize) -> usize {
+        len.div_ceil(size).div_ceil(32)
+    }
 }
 
 /// Fused operations of a transformer layer over float tensors.
@@ -141,4 +164,42 @@ pub trait LayerOps: Backend {
     ) -> FloatTensor<Self> {
         reference::attention::<Self>(q, k, v, params)
     }
+
+    /// As [`layer_attention`](Self::layer_attention), where a token sees of the keys only those in some blocks of
+    /// `block_size` rows of the cache. `blocks` `[batch, seq, kv_heads, words]` has unsigned 32-bit words; bit `b % 32` of word
+    /// `b / 32` is 1 where block `b` is seen.
+    #[fusion(dtype = q, shape = q)]
+    fn layer_attention_blocks(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        blocks: IntTensor<Self>,
+        block_size: usize,
+        params: AttentionParams,
+    ) -> FloatTensor<Self> {
+        reference::attention_blocks::<Self>(q, k, v, blocks, block_size, params)
+    }
+
+    /// The blocks of rows of `k` `[batch, 1, capacity, dim]` that each head of `q` `[batch, seq, heads, dim]` sees, as
+    /// [`layer_attention_blocks`](Self::layer_attention_blocks) takes them, `[batch, seq, heads, words]`: the last
+    /// `choice.local` ones and those with the largest product of the query and a row up to the token; of equal ones the
+    /// earlier.
+    #[fusion(
+        dtype = DType::U32,
+        shape = blocks_shape(q, choice)
+    )]
+    fn layer_choose_blocks(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        choice: BlockChoice,
+    ) -> IntTensor<Self> {
+        reference::choose_blocks::<Self>(q, k, choice)
+    }
+}
+
+#[cfg(feature = "fusion")]
+fn blocks_shape(q: &Shape, choice: &BlockChoice) -> Shape {
+    let mut shape = q.clone();
+    shape[3] = BlockChoice::words(choice.len, choice.size);
+    shape
 }

@@ -19,4 +19,4 @@ mod ndarray;
 pub mod reference;
 
 pub use ggml::GgmlOps;
-pub use layer::{AttentionParams, GeluKind, GluActivation, LayerOps, RopeStyle};
+pub use layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, LayerOps, RopeStyle};

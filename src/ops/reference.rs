@@ -1,11 +1,13 @@
 //! The fused layer operations as plain chains of burn operations: what devices without a fused kernel run, and
 //! the oracle of those that have one.
 
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Scalar, TensorMetadata};
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, Scalar, TensorMetadata, read_sync};
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 
-use super::layer::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use burn_gguf_kernels::cpu;
+
+use super::layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
 
 /// A score low enough that its weight is zero in every float dtype, yet finite, so that no NaN can come of it.
 const HIDDEN: f32 = -1.0e30;
@@ -157,9 +159,20 @@ pub fn glu<B: Backend>(
     up: FloatTensor<B>,
     activation: GluActivation,
 ) -> FloatTensor<B> {
+    let (gate, up) = match activation {
+        GluActivation::SwigluOai => (
+            B::float_clamp_max(gate, scalar(7.0)),
+            B::float_add_scalar(B::float_clamp(up, scalar(-7.0), scalar(7.0)), scalar(1.0)),
+        ),
+        _ => (gate, up),
+    };
     let active = match activation {
         GluActivation::Silu => B::float_mul(gate.clone(), B::sigmoid(gate)),
         GluActivation::GeluTanh => gelu_tanh::<B>(gate),
+        GluActivation::SwigluOai => {
+            let inner = B::float_mul_scalar(gate.clone(), scalar(1.702));
+            B::float_mul(gate, B::sigmoid(inner))
+        }
     };
     B::float_mul(active, up)
 }
@@ -187,6 +200,41 @@ pub fn attention<B: Backend>(
     q: FloatTensor<B>,
     k: FloatTensor<B>,
     v: FloatTensor<B>,
+    params: AttentionParams,
+) -> FloatTensor<B> {
+    let seq = q.shape()[1];
+    let all_visible = (!params.causal || seq == 1) && params.window.is_none_or(|w| w >= params.len);
+    let mask = (!all_visible).then(|| mask([1, seq, 1], params, |_, _, _, _| true));
+    masked_attention::<B>(q, k, v, mask, params)
+}
+
+/// See [`LayerOps::layer_attention_blocks`](super::LayerOps::layer_attention_blocks).
+pub fn attention_blocks<B: Backend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    v: FloatTensor<B>,
+    blocks: IntTensor<B>,
+    block_size: usize,
+    params: AttentionParams,
+) -> FloatTensor<B> {
+    let [batch, seq, kv_heads, words] = dims4(&blocks.shape());
+    let bits = read_sync(B::int_into_data(blocks)).expect("the blocks can be read");
+    let bits: Vec<u32> = bits.iter::<u32>().collect();
+    let seen = |b: usize, query: usize, head: usize, key: usize| {
+        let block = key / block_size;
+        let row = ((b * seq + query) * kv_heads + head) * words;
+        bits[row + block / 32] >> (block % 32) & 1 == 1
+    };
+    let mask = mask([batch, seq, kv_heads], params, seen);
+    masked_attention::<B>(q, k, v, Some(mask), params)
+}
+
+/// Attention with an additive mask `[1 or batch * kv_heads, 1, seq, len]`, `None` where every key is visible.
+fn masked_attention<B: Backend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    v: FloatTensor<B>,
+    mask: Option<TensorData>,
     params: AttentionParams,
 ) -> FloatTensor<B> {
     let [batch, seq, heads, dim] = dims4(&q.shape());
@@ -223,11 +271,11 @@ pub fn attention<B: Backend>(
             scalar(cap),
         );
     }
-    if let Some(mask) = mask(seq, len, params) {
+    if let Some(mask) = mask {
         let mask = B::float_from_data(mask, &device);
         let mask = cast_like::<B>(mask, dtype);
-        scores = B::float_reshape(scores, Shape::new([batch * heads, seq, len]));
-        scores = B::float_add(scores, B::float_reshape(mask, Shape::new([1, seq, len])));
+        scores = B::float_reshape(scores, Shape::new([batch * kv_heads, group, seq, len]));
+        scores = B::float_add(scores, mask);
         scores = B::float_reshape(scores, Shape::new([batch * kv_heads, group * seq, len]));
     }
     let max = B::float_max_dim(scores.clone(), 2);
@@ -238,8 +286,14 @@ pub fn attention<B: Backend>(
     B::float_permute(out, &[0, 2, 1, 3])
 }
 
-/// The additive mask `[seq, len]`, or `None` when every key is visible.
-fn mask(seq: usize, len: usize, params: AttentionParams) -> Option<TensorData> {
+/// The additive mask `[batch * kv_heads, 1, seq, len]` of the keys that are hidden or that `seen(batch, query, head, key)`
+/// says are not seen.
+fn mask(
+    [batch, seq, kv_heads]: [usize; 3],
+    params: AttentionParams,
+    seen: impl Fn(usize, usize, usize, usize) -> bool,
+) -> TensorData {
+    let len = params.len;
     let first = len - seq;
     let visible = |query: usize, key: usize| {
         let position = first + query;
@@ -247,14 +301,59 @@ fn mask(seq: usize, len: usize, params: AttentionParams) -> Option<TensorData> {
         let near = params.window.is_none_or(|window| key + window > position);
         causal && near
     };
-    let all_visible = (!params.causal || seq == 1) && params.window.is_none_or(|w| w >= len);
-    if all_visible {
-        return None;
+    let mut values = Vec::with_capacity(batch * kv_heads * seq * len);
+    for row in 0..batch * kv_heads * seq {
+        let (b, head, query) = (row / seq / kv_heads, row / seq % kv_heads, row % seq);
+        values.extend((0..len).map(
+            |key| match visible(query, key) && seen(b, query, head, key) {
+                true => 0.0,
+                false => HIDDEN,
+            },
+        ));
     }
-    let values: Vec<f32> = (0..seq)
-        .flat_map(|query| (0..len).map(move |key| if visible(query, key) { 0.0 } else { HIDDEN }))
-        .collect();
-    Some(TensorData::new(values, [seq, len]))
+    TensorData::new(values, [batch * kv_heads, 1, seq, len])
+}
+
+/// See [`LayerOps::layer_choose_blocks`](super::LayerOps::layer_choose_blocks). It is a choice, through which no gradient
+/// flows.
+pub fn choose_blocks<B: Backend>(
+    q: FloatTensor<B>,
+    k: FloatTensor<B>,
+    choice: BlockChoice,
+) -> IntTensor<B> {
+    let (shapes, device) = ((dims4(&q.shape()), dims4(&k.shape())), q.device());
+    let host = |t: FloatTensor<B>| -> Vec<f32> {
+        let data = read_sync(B::float_into_data(t)).expect("queries and keys can be read");
+        data.iter::<f32>().collect()
+    };
+    B::int_from_data(chosen_bits(&host(q), &host(k), shapes, choice), &device)
+}
+
+/// The words of the chosen blocks, `[batch, seq, heads, words]`, on the host.
+pub(super) fn chosen_bits(
+    q: &[f32],
+    k: &[f32],
+    (q_shape, k_shape): ([usize; 4], [usize; 4]),
+    choice: BlockChoice,
+) -> TensorData {
+    let [batch, seq, heads, dim] = q_shape;
+    let shape = cpu::BlockChoiceShape {
+        tokens: seq,
+        heads,
+        dim,
+        len: choice.len,
+        size: choice.size,
+        top: choice.top,
+        local: choice.local,
+    };
+    let words = BlockChoice::words(choice.len, choice.size);
+    let mut bits = vec![0u32; batch * seq * heads * words];
+    let (q_len, k_len, bits_len) = (seq * heads * dim, k_shape[2] * dim, seq * heads * words);
+    for (i, bits) in bits.chunks_mut(bits_len.max(1)).enumerate() {
+        let (q, k) = (&q[i * q_len..][..q_len], &k[i * k_len..][..k_len]);
+        cpu::choose_blocks(q, k, &shape, bits).unwrap_or_else(|e| panic!("choose_blocks: {e}"));
+    }
+    TensorData::new(bits, [batch, seq, heads, words])
 }
 
 fn cast_like<B: Backend>(tensor: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {

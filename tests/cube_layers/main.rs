@@ -8,7 +8,7 @@
 mod oracle;
 mod runner;
 
-use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, BlockChoice, GluActivation, RopeStyle};
 use oracle::{AttentionCase, Random};
 use runner::{Cache, Runner, runners};
 
@@ -110,12 +110,17 @@ fn rope_of_whole_and_partial_heads() {
 
 #[test]
 fn glu_of_ordinary_and_extreme_gates() {
+    const KINDS: [GluActivation; 3] = [
+        GluActivation::Silu,
+        GluActivation::GeluTanh,
+        GluActivation::SwigluOai,
+    ];
     for runner in runners() {
         let mut random = Random(3);
         for len in [1, 4, 63, 4864] {
             for range in [1.0, 20.0] {
-                let (gate, up) = (random.values(len, range), random.values(len, 1.0));
-                for kind in [GluActivation::Silu, GluActivation::GeluTanh] {
+                let (gate, up) = (random.values(len, range), random.values(len, range.sqrt()));
+                for kind in KINDS {
                     let got = runner.glu(&gate, &up, kind);
                     let want = oracle::glu(&gate, &up, kind);
                     let what = format!("{runner:?} {len} values up to {range}, {kind:?}");
@@ -124,9 +129,19 @@ fn glu_of_ordinary_and_extreme_gates() {
             }
         }
         let gate = [-1e10, -1e4, -100.0, -0.0, 0.0, 100.0, 1e4];
-        for kind in [GluActivation::Silu, GluActivation::GeluTanh] {
-            for (&x, y) in gate.iter().zip(runner.glu(&gate, &[1.0; 7], kind)) {
-                let want = f32::max(x, 0.0);
+        for kind in KINDS {
+            let one = if kind == GluActivation::SwigluOai {
+                0.0
+            } else {
+                1.0
+            };
+            for (&x, y) in gate.iter().zip(runner.glu(&gate, &[one; 7], kind)) {
+                let most = if kind == GluActivation::SwigluOai {
+                    7.0
+                } else {
+                    x
+                };
+                let want = f32::max(x, 0.0).min(most.max(0.0));
                 let what = format!("{runner:?} {kind:?} of {x}: {y}");
                 assert!((y - want).abs() <= 1e-5 * want.abs().max(1.0), "{what}");
             }
@@ -201,6 +216,82 @@ fn attention_of_every_shape_and_mask() {
             }
         }
         println!("{runner:?}: {cases} cases");
+    }
+}
+
+#[test]
+fn attention_over_blocks_of_every_size() {
+    for runner in runners() {
+        let mut random = Random(6);
+        for dim in [30, 64, 256] {
+            for (batch, seq, heads, kv_heads, len, size) in [
+                (1, 1, 4, 2, 33, 8),
+                (1, 17, 4, 4, 40, 5),
+                (2, 9, 6, 2, 300, 32),
+                (1, 3, 4, 1, 700, 128),
+                (1, 2, 2, 1, 300, 1),
+            ] {
+                let shape = [batch, seq, heads, kv_heads, dim, len + 3];
+                let case = AttentionCase::random(&mut random, shape);
+                let case = case.with_blocks(&mut random, len, size);
+                for (window, softcap) in [(None, None), (Some(70), Some(2.0))] {
+                    let params = AttentionParams {
+                        len,
+                        scale: 1.0 / (dim as f32).sqrt(),
+                        causal: true,
+                        window,
+                        softcap,
+                    };
+                    for cache in [Cache::F32, Cache::F16] {
+                        let Some(got) = runner.attention(&case, &params, cache) else {
+                            continue;
+                        };
+                        let want = case.expected(&params);
+                        let what = format!("{runner:?} {case:?} {params:?} {cache:?}");
+                        close(&got, &want, tolerance::ATTENTION, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chosen_blocks_are_those_the_cpu_chooses() {
+    for runner in runners() {
+        let mut random = Random(7);
+        for (batch, seq, heads, dim, len, size, top, local) in [
+            (1, 1, 1, 8, 1, 4, 1, 1),
+            (1, 1, 4, 128, 700, 16, 5, 1),
+            (1, 48, 2, 32, 48, 8, 3, 1),
+            (2, 7, 3, 30, 400, 8, 6, 2),
+            (1, 3, 2, 16, 90, 1, 0, 0),
+            (1, 3, 2, 16, 90, 16, 9, 3),
+        ] {
+            let capacity = len + 5;
+            let q = random.values(batch * seq * heads * dim, 1.0);
+            let k = random.values(batch * capacity * dim, 1.0);
+            let choice = BlockChoice {
+                len,
+                size,
+                top,
+                local,
+            };
+            let shapes = ([batch, seq, heads, dim], [batch, 1, capacity, dim]);
+            let got = runner.choose_blocks((&q, shapes.0), (&k, shapes.1), choice);
+            let want = oracle::choose_blocks(&q, &k, shapes, choice);
+            assert_eq!(got, want, "{runner:?} {shapes:?} {choice:?}");
+        }
+        // Of equal blocks the earlier.
+        let (q, k) = (vec![1.0; 4], vec![2.0; 4 * 64]);
+        let choice = BlockChoice {
+            len: 64,
+            size: 8,
+            top: 3,
+            local: 1,
+        };
+        let got = runner.choose_blocks((&q, [1, 1, 1, 4]), (&k, [1, 1, 64, 4]), choice);
+        assert_eq!(got, [0b1000_0011], "{runner:?}");
     }
 }
 

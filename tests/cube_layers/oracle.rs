@@ -1,16 +1,22 @@
 //! The operations as their definitions read, in `f64`.
 
-use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, BlockChoice, GluActivation, RopeStyle};
+use burn_gguf_kernels::cpu;
 
 /// A small generator (xorshift32), so that tests repeat exactly.
 pub struct Random(pub u32);
 
 impl Random {
-    fn float(&mut self) -> f32 {
+    /// Evenly distributed bits, no word of them zero.
+    pub fn bits(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 17;
         self.0 ^= self.0 << 5;
-        (self.0 >> 8) as f32 / (1 << 23) as f32 - 1.0
+        self.0
+    }
+
+    fn float(&mut self) -> f32 {
+        (self.bits() >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
 
     /// `n` values evenly in `-range..range`.
@@ -82,10 +88,17 @@ pub fn glu(gate: &[f32], up: &[f32], kind: GluActivation) -> Vec<f64> {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             0.5 * x * (1.0 + inner.tanh())
         }
+        GluActivation::SwigluOai => x / (1.0 + (-1.702 * x).exp()),
     };
     gate.iter()
         .zip(up)
-        .map(|(&g, &u)| activation(g.into()) * f64::from(u))
+        .map(|(&g, &u)| {
+            let (g, u) = (f64::from(g), f64::from(u));
+            match kind {
+                GluActivation::SwigluOai => activation(g.min(7.0)) * (u.clamp(-7.0, 7.0) + 1.0),
+                _ => activation(g) * u,
+            }
+        })
         .collect()
 }
 
@@ -109,6 +122,32 @@ pub fn cache_append(
     out
 }
 
+/// The kernel of the CPU, which has an oracle of its own.
+pub fn choose_blocks(
+    q: &[f32],
+    k: &[f32],
+    ([batch, seq, heads, dim], [_, _, capacity, _]): ([usize; 4], [usize; 4]),
+    choice: BlockChoice,
+) -> Vec<u32> {
+    let shape = cpu::BlockChoiceShape {
+        tokens: seq,
+        heads,
+        dim,
+        len: choice.len,
+        size: choice.size,
+        top: choice.top,
+        local: choice.local,
+    };
+    let words = seq * heads * BlockChoice::words(choice.len, choice.size);
+    let mut bits = vec![0; batch * words];
+    for (i, bits) in bits.chunks_mut(words).enumerate() {
+        let q = &q[i * seq * heads * dim..][..seq * heads * dim];
+        let k = &k[i * capacity * dim..][..capacity * dim];
+        cpu::choose_blocks(q, k, &shape, bits).unwrap();
+    }
+    bits
+}
+
 /// Operands of one attention call. Cache values are exact in `f16`, so that both cache types expect the same.
 pub struct AttentionCase {
     pub batch: usize,
@@ -120,14 +159,22 @@ pub struct AttentionCase {
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
+    /// Bits and size of the blocks that are seen, where not all are.
+    pub blocks: Option<(Vec<u32>, usize)>,
 }
 
 impl std::fmt::Debug for AttentionCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "batch {}, seq {}, heads {}/{}, dim {}, capacity {}",
-            self.batch, self.seq, self.heads, self.kv_heads, self.dim, self.capacity
+            "batch {}, seq {}, heads {}/{}, dim {}, capacity {}, blocks of {:?}",
+            self.batch,
+            self.seq,
+            self.heads,
+            self.kv_heads,
+            self.dim,
+            self.capacity,
+            self.blocks.as_ref().map(|(_, size)| size)
         )
     }
 }
@@ -156,7 +203,20 @@ impl AttentionCase {
             q,
             k,
             v,
+            blocks: None,
         }
+    }
+
+    /// With about half the blocks seen, and one in all of one head of one token.
+    pub fn with_blocks(mut self, random: &mut Random, len: usize, size: usize) -> Self {
+        let words = BlockChoice::words(len, size);
+        let mut bits: Vec<u32> = (0..self.batch * self.seq * self.kv_heads * words)
+            .map(|_| random.bits())
+            .collect();
+        bits[..words].fill(0);
+        bits[0] = 1;
+        self.blocks = Some((bits, size));
+        self
     }
 
     pub fn expected(&self, params: &AttentionParams) -> Vec<f64> {
@@ -178,7 +238,12 @@ impl AttentionCase {
             for key in 0..params.len {
                 let hidden = params.causal && key > position
                     || params.window.is_some_and(|w| key + w <= position);
-                if hidden {
+                let seen = self.blocks.as_ref().is_none_or(|(bits, size)| {
+                    let words = BlockChoice::words(params.len, *size);
+                    let row = (i / self.heads * self.kv_heads + first % self.kv_heads) * words;
+                    bits[row + key / size / 32] & 1 << (key / size % 32) != 0
+                });
+                if hidden || !seen {
                     continue;
                 }
                 let products = row(&self.k, key).into_iter().zip(q);
@@ -194,6 +259,7 @@ impl AttentionCase {
                     *acc += weight * v;
                 }
             }
+            let sum = if sum == 0.0 { 1.0 } else { sum };
             out.extend(acc.into_iter().map(|v| v / sum));
         }
         out

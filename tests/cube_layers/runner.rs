@@ -1,9 +1,9 @@
 //! The ways to run an operation on a device.
 
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 use burn_gguf::device::open_device;
 use burn_gguf::nn::functional;
-use burn_gguf::ops::{AttentionParams, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, BlockChoice, GluActivation, RopeStyle};
 use burn_gguf_kernels::cpu::RopePairing;
 use burn_gguf_kernels::cube::{self, FloatKind, GluKind, Reduction, RopeShape};
 // Only the hidden path leads to the trait that opens a client with a compiler of choice.
@@ -183,6 +183,7 @@ impl Runner {
                 let kind = match kind {
                     GluActivation::Silu => GluKind::Silu,
                     GluActivation::GeluTanh => GluKind::GeluTanh,
+                    GluActivation::SwigluOai => GluKind::SwigluOai,
                 };
                 read(client, cube::glu(client, gate, up, n, kind).unwrap())
             }
@@ -215,7 +216,15 @@ impl Runner {
                         Cache::F16 => cached.cast(FloatDType::F16),
                     }
                 });
-                Some(host(functional::attention(q, k, v, *params)))
+                Some(host(match &case.blocks {
+                    None => functional::attention(q, k, v, *params),
+                    Some((bits, size)) => {
+                        let words = BlockChoice::words(params.len, *size);
+                        let data = TensorData::new(bits.clone(), [batch, seq, kv_heads, words]);
+                        let blocks = Tensor::<4, Int>::from_data(data, (device, DType::U32));
+                        functional::attention_blocks(q, k, v, blocks, *size, *params)
+                    }
+                }))
             }
             Runner::Kernels(client, reduction, _) => {
                 let kind = match cache {
@@ -251,9 +260,47 @@ impl Runner {
                     window: params.window,
                     softcap: params.softcap,
                 };
+                let blocks = case.blocks.as_ref().map(|(bits, size)| cube::KeyBlocks {
+                    bits: client.create_from_slice(bytemuck::cast_slice(bits)),
+                    size: *size,
+                });
                 let reduction = Some(*reduction);
-                let out = cube::attention(client, q, k, v, kind, &shape, &kernel, reduction);
+                let out =
+                    cube::attention(client, q, k, v, kind, &shape, &kernel, blocks, reduction);
                 Some(read(client, out.unwrap()))
+            }
+        }
+    }
+
+    /// `q` is `[batch, seq, heads, dim]`, `k` `[batch, 1, capacity, dim]`.
+    pub fn choose_blocks(
+        &self,
+        (q, q_shape): (&[f32], [usize; 4]),
+        (k, k_shape): (&[f32], [usize; 4]),
+        choice: BlockChoice,
+    ) -> Vec<u32> {
+        match self {
+            Runner::Burn(device) => {
+                let (q, k) = (tensor(q, q_shape, device), tensor(k, k_shape, device));
+                let bits = functional::choose_blocks(q, k, choice).into_data();
+                bits.iter::<u32>().collect()
+            }
+            Runner::Kernels(client, reduction, _) => {
+                let [batch, seq, heads, dim] = q_shape;
+                let shape = cube::BlockChoiceShape {
+                    batch,
+                    seq,
+                    heads,
+                    dim,
+                    capacity: k_shape[2],
+                    len: choice.len,
+                    size: choice.size,
+                    top: choice.top,
+                    local: choice.local,
+                };
+                let (q, k) = (upload(client, q), upload(client, k));
+                let bits = cube::choose_blocks(client, q, k, &shape, Some(*reduction));
+                bytemuck::pod_collect_to_vec(&client.read_one(bits.unwrap()).unwrap())
             }
         }
     }

@@ -9,6 +9,7 @@ mod memory;
 mod metadata;
 mod read;
 mod robust;
+mod rows;
 mod shards;
 mod write;
 

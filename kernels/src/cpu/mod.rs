@@ -11,14 +11,16 @@
 //!
 //! Weights are read in place, at any alignment, and never kept in another form.
 //!
-//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`], [`rms_norm`],
-//! [`layer_norm`], [`RopeTable`], [`swiglu`], [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
+//! Beside them, what else a transformer layer needs, on contiguous `f32`: [`attention`] and [`append_kv`],
+//! [`choose_blocks`] and [`attention_blocks`], [`rms_norm`], [`layer_norm`], [`RopeTable`], [`swiglu`], [`swiglu_oai`],
+//! [`geglu_tanh`], [`gelu_tanh`] and [`gelu_quick`]. These are generic over `vector::Vector`, the registers of a level, and
 //! share themselves among threads through `split.rs`.
 
 mod attention;
 mod bf16;
 mod buffer;
 mod check;
+mod choose_blocks;
 mod dequantize;
 mod error;
 mod exp;
@@ -49,7 +51,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{AttentionParams, AttentionShape, attention};
+pub use attention::{AttentionParams, AttentionShape, KeyBlocks, attention, attention_blocks};
+pub use choose_blocks::{BlockChoiceShape, choose_blocks};
 pub use dequantize::{dequantize, dequantize_bf16, dequantize_f16};
 pub use error::CpuError;
 pub use experts::{
@@ -57,7 +60,7 @@ pub use experts::{
 };
 pub use gather::gather_rows;
 pub use gelu::{gelu_quick, gelu_tanh};
-pub use glu::{geglu_tanh, swiglu};
+pub use glu::{geglu_tanh, swiglu, swiglu_oai};
 pub use isa::Isa;
 pub use kv_cache::{KvView, KvViewMut, append_kv};
 pub use layer_norm::layer_norm;

@@ -32,6 +32,12 @@ pub(crate) const GEGLU: Tolerance = Tolerance {
     abs: 1e-30,
     rel: 3e-5,
 };
+/// As `GLU`; `1.702 x` is rounded before `exp`, and reaches 100 before the result vanishes. `up + 1` may cancel, with what
+/// is left times a gate of at most 7.
+pub(crate) const SWIGLU_OAI: Tolerance = Tolerance {
+    abs: 1e-6,
+    rel: 2e-6,
+};
 /// Scores of order 1 carry errors near 1e-6 into the exponent; values of order 1 are averaged.
 pub(crate) const ATTENTION: Tolerance = Tolerance {
     abs: 1e-5,

@@ -18,9 +18,11 @@ use cubecl::{
 
 use super::{
     CubeError, FloatKind, Reduction,
+    codebook::Codebook,
     matrix::{binding_limit, check_operand},
     route::spread,
 };
+use crate::GgmlType;
 
 /// Units of a cube.
 const UNITS: usize = 256;
@@ -63,6 +65,26 @@ pub struct AttentionParams {
     pub softcap: Option<f32>,
 }
 
+/// The blocks of keys that each token sees.
+#[derive(Clone)]
+pub struct KeyBlocks {
+    /// `u32` `[batch, seq, kv_heads, words]`: bit `b % 32` of word `b / 32` is 1 where block `b`, the rows `b * size` up to
+    /// `(b + 1) * size` of the cache, is seen. There are as many words as the valid rows of the cache need.
+    pub bits: Handle,
+    /// Rows of a block.
+    pub size: usize,
+}
+
+impl KeyBlocks {
+    /// Words for `len` rows in blocks of `size`.
+    ///
+    /// # Panics
+    /// If `size` is zero.
+    pub fn words(len: usize, size: usize) -> usize {
+        len.div_ceil(size).div_ceil(32)
+    }
+}
+
 /// Whether [`attention`] takes caches of this type on this device.
 pub fn takes_cache(client: &Client, kind: FloatKind) -> bool {
     match kind {
@@ -78,6 +100,7 @@ pub fn takes_cache(client: &Client, kind: FloatKind) -> bool {
 ///
 /// `q` and the result are `[batch, seq, heads, dim]` in `f32`, `k` and `v` are `[batch, kv_heads, capacity, dim]` of
 /// type `cache`; all contiguous. Everything is computed in `f32`. A token that sees no key (a window of 0) gives zeros.
+/// With `blocks`, a token sees only the keys of its blocks.
 ///
 /// `reduction` is how units work together, `None` what suits the device.
 ///
@@ -93,6 +116,7 @@ pub fn attention(
     cache: FloatKind,
     shape: &AttentionShape,
     params: &AttentionParams,
+    blocks: Option<KeyBlocks>,
     reduction: Option<Reduction>,
 ) -> Result<Handle, CubeError> {
     let &AttentionShape {
@@ -122,6 +146,14 @@ pub fn attention(
     let cached = rows.and_then(|n| n.checked_mul(dim));
     let cached = check_cache(client, "k", &k, cached, cache)
         .and_then(|_| check_cache(client, "v", &v, cached, cache))?;
+    let words = match &blocks {
+        None => 0,
+        Some(blocks) if blocks.size == 0 => return Err(CubeError::NoBlocks),
+        Some(blocks) => KeyBlocks::words(len, blocks.size),
+    };
+    let bits = batch.checked_mul(seq).and_then(|n| n.checked_mul(kv_heads));
+    let bits = bits.and_then(|n| n.checked_mul(words));
+    let bits = check_operand(client, "bits", blocks.as_ref().map(|b| &b.bits), bits)?;
     let out = client.empty(values * 4);
     if values == 0 {
         return Ok(out);
@@ -132,8 +164,15 @@ pub fn attention(
         client.properties(),
         dim,
         params.softcap.is_some(),
+        blocks.is_some(),
         reduction,
     );
+    let block_size = blocks.as_ref().map_or(1, |blocks| blocks.size);
+    let (bits, bits_len) = match blocks {
+        Some(blocks) => (blocks.bits, bits),
+        // The kernel does not look at it.
+        None => (Codebook::of(client, GgmlType::F32).handle, 1),
+    };
     let vector = if dim.is_multiple_of(4) { 4 } else { 1 };
     let element = match cache {
         FloatKind::F16 => ElemType::Float(IrFloat::F16),
@@ -144,7 +183,7 @@ pub fn attention(
     let ahead = if params.causal { 0 } else { len };
     let cap = params.softcap.unwrap_or(1.0);
     // SAFETY: the lengths are those of the buffers. Queries are clamped to `queries`, keys lie below `len`, which the
-    // capacity holds, or are clamped to one that does, and only existing queries are written.
+    // capacity holds and the words have bits for, or are clamped to one that does, and only existing queries are written.
     unsafe {
         let q = BufferArg::from_raw_parts(q, values / vector);
         let k = BufferArg::from_raw_parts(k, cached / vector);
@@ -157,6 +196,7 @@ pub fn attention(
                 q,
                 k,
                 BufferArg::from_raw_parts(v, cached / vector),
+                BufferArg::from_raw_parts(bits, bits_len),
                 BufferArg::from_raw_parts(out.clone(), values / vector),
                 queries,
                 seq,
@@ -166,6 +206,8 @@ pub fn attention(
                 len,
                 window,
                 ahead,
+                block_size,
+                words,
                 params.scale,
                 cap,
                 config,
@@ -180,6 +222,7 @@ pub fn attention(
                 q,
                 k,
                 BufferArg::from_raw_parts(v, cached),
+                BufferArg::from_raw_parts(bits, bits_len),
                 BufferArg::from_raw_parts(out.clone(), values),
                 queries,
                 seq,
@@ -189,6 +232,8 @@ pub fn attention(
                 len,
                 window,
                 ahead,
+                block_size,
+                words,
                 params.scale,
                 cap,
                 config,
@@ -233,6 +278,8 @@ pub(super) struct AttentionConfig {
     dim: usize,
     /// Whether scores are capped.
     capped: bool,
+    /// Whether only some blocks of keys are seen.
+    blocks: bool,
 }
 
 impl AttentionConfig {
@@ -240,6 +287,7 @@ impl AttentionConfig {
         properties: &DeviceProperties,
         dim: usize,
         capped: bool,
+        blocks: bool,
         reduction: Reduction,
     ) -> Self {
         let units = match reduction {
@@ -253,6 +301,7 @@ impl AttentionConfig {
             slots: (SHARED_VALUES / dim).clamp(1, UNITS / units),
             dim,
             capped,
+            blocks,
         }
     }
 
@@ -277,6 +326,7 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
     q: &[Vector<f32, N>],
     k: &[Vector<C, N>],
     v: &[C],
+    bits: &[u32],
     out: &mut [f32],
     queries: usize,
     seq: usize,
@@ -286,6 +336,8 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
     len: usize,
     window: usize,
     ahead: usize,
+    block_size: usize,
+    words: usize,
     scale: f32,
     cap: f32,
     #[comptime] config: AttentionConfig,
@@ -304,6 +356,7 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
     let query = min(CUBE_POS, queries - 1);
     let (first, end, rows) =
         visible_keys(query, seq, heads, kv_heads, capacity, len, window, ahead);
+    let mask = query / heads * kv_heads * words + query % heads / (heads / kv_heads) * words;
 
     let mut weights = Shared::<[f32]>::new_slice(comptime!(if shared { units * slots } else { 1 }));
     let mine = slot * units;
@@ -321,8 +374,15 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
         let start = first + turn * step + slot * units;
         let key = start + unit;
         let row = rows + min(key, end - 1);
-        let known = score(q, query * lines, k, row * lines, scale, cap, config);
-        let mut weight = select(key < end, known, f32::new(LOWEST));
+        let mut weight = f32::new(LOWEST);
+        if comptime!(config.blocks) {
+            if key < end && seen(bits, mask, min(key, end - 1) / block_size) {
+                weight = score(q, query * lines, k, row * lines, scale, cap, config);
+            }
+        } else {
+            let known = score(q, query * lines, k, row * lines, scale, cap, config);
+            weight = select(key < end, known, f32::new(LOWEST));
+        }
         let mut highest = weight;
         if comptime!(shared) {
             weights[mine + unit] = weight;
@@ -335,6 +395,8 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
         } else {
             highest = plane_max(weight);
         }
+        // Where a tile has no key to see, the weights would be those of keys as good as the best.
+        let empty = highest <= f32::new(LOWEST);
         highest = max(highest, top);
         let shrink = f32::exp(top - highest);
         top = highest;
@@ -349,7 +411,10 @@ pub(super) fn attention_kernel<C: Float, N: Size>(
         for i in 0..per_unit {
             acc[i].store(acc[i].read() * shrink);
         }
-        let count = min(units, end - min(start, end));
+        let mut count = min(units, end - min(start, end));
+        if comptime!(config.blocks) {
+            count = select(empty, 0usize, count);
+        }
         for j in 0..count {
             let weight = if comptime!(shared) {
                 weights[mine + j]
@@ -413,6 +478,7 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
     q: &[Vector<f32, N>],
     k: &[Vector<C, N>],
     v: &[Vector<C, N>],
+    bits: &[u32],
     out: &mut [Vector<f32, N>],
     queries: usize,
     seq: usize,
@@ -422,6 +488,8 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
     len: usize,
     window: usize,
     ahead: usize,
+    block_size: usize,
+    words: usize,
     scale: f32,
     cap: f32,
     #[comptime] config: AttentionConfig,
@@ -433,6 +501,7 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
     if query < queries {
         let (first, end, rows) =
             visible_keys(query, seq, heads, kv_heads, capacity, len, window, ahead);
+        let mask = query / heads * kv_heads * words + query % heads / (heads / kv_heads) * words;
         let mut acc = Array::<Vector<f32, N>>::new(lines);
         #[unroll]
         for i in 0..lines {
@@ -441,18 +510,24 @@ pub(super) fn attention_alone_kernel<C: Float, N: Size>(
         let mut top = f32::new(LOWEST);
         let mut total = 0.0f32;
         for key in first..end {
-            let row = (rows + key) * lines;
-            let score = score(q, query * lines, k, row, scale, cap, config);
-            let highest = max(top, score);
-            let shrink = f32::exp(top - highest);
-            let weight = f32::exp(score - highest);
-            top = highest;
-            total = total * shrink + weight;
-            let shrink = Vector::<f32, N>::new(shrink);
-            let weight = Vector::<f32, N>::new(weight);
-            #[unroll]
-            for i in 0..lines {
-                acc[i] = fma(weight, Vector::cast_from(v[row + i]), acc[i] * shrink);
+            let mut visible = key < end;
+            if comptime!(config.blocks) {
+                visible = seen(bits, mask, key / block_size);
+            }
+            if visible {
+                let row = (rows + key) * lines;
+                let score = score(q, query * lines, k, row, scale, cap, config);
+                let highest = max(top, score);
+                let shrink = f32::exp(top - highest);
+                let weight = f32::exp(score - highest);
+                top = highest;
+                total = total * shrink + weight;
+                let shrink = Vector::<f32, N>::new(shrink);
+                let weight = Vector::<f32, N>::new(weight);
+                #[unroll]
+                for i in 0..lines {
+                    acc[i] = fma(weight, Vector::cast_from(v[row + i]), acc[i] * shrink);
+                }
             }
         }
         let factor = Vector::<f32, N>::new(select(total > 0.0f32, 1.0f32 / total, 0.0f32));
@@ -484,6 +559,13 @@ fn visible_keys(
     let first = position + 1 - min(window, position + 1);
     let cache_head = item * kv_heads + head / (heads / kv_heads);
     (first, end, cache_head * capacity)
+}
+
+/// Whether the bit of `block` is set in the words from `mask` on.
+#[cube]
+fn seen(bits: &[u32], mask: usize, block: usize) -> bool {
+    let bit = (block % 32) as u32;
+    (bits[mask + block / 32] >> bit) & 1u32 == 1u32
 }
 
 /// `scale * q . k`, capped.

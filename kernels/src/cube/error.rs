@@ -91,6 +91,9 @@ pub enum CubeError {
         /// Rows of the cache.
         capacity: usize,
     },
+    /// Blocks of keys that have none.
+    #[error("a block of keys has at least one")]
+    NoBlocks,
     /// The device has no attention over caches of this type.
     #[error("attention over {0:?} caches is not supported on this device")]
     BadCacheType(FloatKind),

@@ -13,6 +13,8 @@ pub enum GluKind {
     Silu,
     /// The tanh approximation of GELU: GeGLU.
     GeluTanh,
+    /// `x * sigmoid(1.702 x)` of the gate up to 7, times `up + 1` with `up` within -7 and 7.
+    SwigluOai,
 }
 
 /// `activation(gate) * up` of `values` values each, `f32` and contiguous.
@@ -61,12 +63,20 @@ pub(super) fn glu_kernel<N: Size>(
     if ABSOLUTE_POS < out.len() {
         let width = N::value();
         let gates = gate[ABSOLUTE_POS];
-        let mut active = Vector::<f32, N>::empty();
+        let ups = up[ABSOLUTE_POS];
+        let mut result = Vector::<f32, N>::empty();
         #[unroll]
         for lane in 0..width {
-            active.insert(lane, activation(gates.extract(lane), kind));
+            let gate = gates.extract(lane);
+            let up = ups.extract(lane);
+            if comptime!(kind == GluKind::SwigluOai) {
+                let other = max(min(up, 7.0f32), -7.0f32) + 1.0f32;
+                result.insert(lane, activation(min(gate, 7.0f32), kind) * other);
+            } else {
+                result.insert(lane, activation(gate, kind) * up);
+            }
         }
-        out[ABSOLUTE_POS] = active * up[ABSOLUTE_POS];
+        out[ABSOLUTE_POS] = result;
     }
 }
 
@@ -75,6 +85,8 @@ fn activation(x: f32, #[comptime] kind: GluKind) -> f32 {
     // (1 + tanh(y)) / 2 is sigmoid(2 y), which keeps the digits of its small values.
     let inner = if comptime!(kind == GluKind::Silu) {
         x
+    } else if comptime!(kind == GluKind::SwigluOai) {
+        1.702f32 * x
     } else {
         comptime!(2.0 * (2.0 / core::f32::consts::PI).sqrt()) * (x + 0.044715f32 * x * x * x)
     };

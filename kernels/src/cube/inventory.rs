@@ -14,6 +14,7 @@ use cubecl::{
 use super::{
     DEVICE_TYPES, FloatKind, GluKind,
     attention::{AttentionConfig, attention_alone_kernel, attention_kernel},
+    choose_blocks::{self, ChooseConfig, block_scores_kernel, choose_blocks_kernel},
     dequantize::{self, dequantize_kernel, narrow_kernel},
     experts::{self, count_slots_kernel, place_slots_kernel},
     gather_rows::{self, gather_rows_kernel},
@@ -85,6 +86,7 @@ pub fn inventory(
     list.rope();
     list.glu();
     list.attention();
+    list.choose_blocks();
     list.entries
 }
 
@@ -409,7 +411,7 @@ impl List<'_> {
     }
 
     fn glu(&mut self) {
-        for kind in [GluKind::Silu, GluKind::GeluTanh] {
+        for kind in [GluKind::Silu, GluKind::GeluTanh, GluKind::SwigluOai] {
             for vector in [4, 1] {
                 let kernel = glu_kernel::create_dummy_kernel(
                     self.properties.clone(),
@@ -429,10 +431,18 @@ impl List<'_> {
 
     fn attention(&mut self) {
         for reduction in REDUCTIONS {
-            for (dim, vector, capped) in [(64, 4, false), (30, 1, false), (256, 4, true)] {
+            for (dim, vector, capped, blocks) in [
+                (64, 4, false, false),
+                (30, 1, false, false),
+                (256, 4, true, false),
+                (128, 4, false, true),
+            ] {
                 for float in [IrFloat::F32, IrFloat::F16] {
-                    let config = AttentionConfig::new(self.properties, dim, capped, reduction);
-                    let form = format!("{float:?} cache, {reduction:?}, capped: {capped}");
+                    let config =
+                        AttentionConfig::new(self.properties, dim, capped, blocks, reduction);
+                    let form = format!(
+                        "{float:?} cache, {reduction:?}, capped: {capped}, blocks: {blocks}"
+                    );
                     let name = format!("attention/{dim}/{form}");
                     // The two kernels have the same parameters and different types.
                     macro_rules! add {
@@ -447,6 +457,9 @@ impl List<'_> {
                                 self.buffer(),
                                 self.buffer(),
                                 self.buffer(),
+                                self.buffer(),
+                                1,
+                                1,
                                 1,
                                 1,
                                 1,
@@ -471,6 +484,59 @@ impl List<'_> {
                 }
             }
         }
+    }
+}
+
+impl List<'_> {
+    fn choose_blocks(&mut self) {
+        for reduction in [Reduction::Plane, Reduction::Alone] {
+            for vector in [4, 1] {
+                let config = ChooseConfig::new(self.properties, reduction);
+                let kernel = block_scores_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    config.cube_dim(),
+                    vector,
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    1,
+                    1,
+                    1,
+                    1,
+                    1,
+                    1,
+                    1,
+                    1,
+                    1,
+                    config,
+                );
+                self.push(
+                    format!("block_scores/{reduction:?}, vector {vector}"),
+                    kernel,
+                );
+            }
+        }
+        let kernel = choose_blocks_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(choose_blocks::UNITS),
+            self.buffer(),
+            self.buffer(),
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+            1,
+        );
+        self.push("choose_blocks".into(), kernel);
     }
 }
 

@@ -11,13 +11,15 @@
 //! | `y = x . W^T` | [`linear`]: a matrix-vector kernel for up to 8 rows of `x`, a tiled one beyond |
 //! | the same for the experts each token chose | [`linear_experts`] |
 //! | norms, rotary embedding, gated unit | [`rms_norm`], [`layer_norm`], [`rope`], [`glu`] |
-//! | attention over a cache | [`attention`] |
+//! | attention over a cache, or over some blocks of it | [`attention`] |
+//! | the choice of those blocks | [`choose_blocks`] |
 //!
 //! The decoding of each type lives beside its scalar code in `blocks/<type>.rs` and hands out 16 values at a time
 //! (`part.rs`); the matrix kernels here are generic over it. No kernel needs 8-bit, 16-bit or half types except
 //! attention over `f16` caches, and every one has a form for devices without plane (subgroup) operations.
 
 mod attention;
+mod choose_blocks;
 mod codebook;
 mod dequantize;
 mod error;
@@ -38,7 +40,8 @@ mod rope;
 mod route;
 pub(crate) mod words;
 
-pub use attention::{AttentionParams, AttentionShape, attention, takes_cache};
+pub use attention::{AttentionParams, AttentionShape, KeyBlocks, attention, takes_cache};
+pub use choose_blocks::{BlockChoiceShape, choose_blocks};
 pub use dequantize::{FloatKind, dequantize};
 pub use error::CubeError;
 pub use experts::{ExpertsShape, linear_experts, linear_experts_with};

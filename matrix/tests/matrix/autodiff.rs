@@ -167,6 +167,67 @@ fn the_weight_is_no_float_parameter_and_the_bias_is() {
     assert_eq!(bias.into_data().try_into_vec::<f32>().unwrap(), [3.0; ROWS]);
 }
 
+/// Through attention over blocks, gradients reach the keys and values that were seen and no others.
+#[test]
+fn attention_over_blocks_has_gradients() {
+    use burn_gguf::nn::functional;
+    use burn_gguf::ops::AttentionParams;
+    let device = Device::flex().autodiff();
+    let mut random = Random::new(25);
+    let (len, size) = (24, 4);
+    let mut leaf = |dims: [usize; 4]| {
+        let values = random.floats(dims.iter().product());
+        Tensor::<4>::from_data(TensorData::new(values, dims), &device).require_grad()
+    };
+    let (q, k, v) = (
+        leaf([1, 2, 4, 8]),
+        leaf([1, 2, len, 8]),
+        leaf([1, 2, len, 8]),
+    );
+    let params = AttentionParams {
+        len,
+        scale: 0.5,
+        causal: true,
+        window: None,
+        softcap: None,
+    };
+    let blocks = |bits: [u32; 4]| {
+        let data = TensorData::new(bits.to_vec(), [1, 2, 2, 1]);
+        Tensor::<4, Int>::from_data(data, (&device, burn::tensor::DType::U32))
+    };
+    let floats = |t: Tensor<4>| t.into_data().try_into_vec::<f32>().unwrap();
+    let grads = |bits: [u32; 4]| {
+        let (q, k, v) = (q.clone(), k.clone(), v.clone());
+        let out = functional::attention_blocks(
+            q.clone(),
+            k.clone(),
+            v.clone(),
+            blocks(bits),
+            size,
+            params,
+        );
+        let grads = (out.clone() * out).sum().backward();
+        [q, k, v].map(|t| floats(t.grad(&grads).unwrap()))
+    };
+    // All blocks: as without.
+    let out = functional::attention(q.clone(), k.clone(), v.clone(), params);
+    let plain = (out.clone() * out).sum().backward();
+    let all = grads([0b111111; 4]);
+    for (got, t) in all.iter().zip([&q, &k, &v]) {
+        assert_eq!(got, &floats(t.grad(&plain).unwrap()));
+    }
+    // Both tokens' first head sees blocks 1 and 5, the second one blocks 0 and 5.
+    let [q, k, v] = grads([0b100010, 0b100001, 0b100010, 0b100001]);
+    assert!(q.iter().any(|g| *g != 0.0));
+    for grad in [k, v] {
+        for (row, grad) in grad.chunks_exact(8).enumerate() {
+            let block = row % len / size;
+            let seen = block == 5 || block == 1 - row / len;
+            assert_eq!(grad.iter().any(|g| *g != 0.0), seen, "row {row}");
+        }
+    }
+}
+
 #[test]
 fn layer_operations_have_gradients() {
     use burn_gguf::nn::functional;

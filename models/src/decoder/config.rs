@@ -4,7 +4,9 @@ use burn_gguf::gguf::{FromValue, Gguf, GgufError, Metadata, Value};
 use burn_gguf::ops::{GluActivation, RopeStyle};
 
 use crate::error::ModelError;
-use crate::layers::{AttentionGate, DeltaNetConfig, MoeConfig, QkNorm, RopeConfig, Yarn};
+use crate::layers::{
+    AttentionGate, DeltaNetConfig, IndexerConfig, MoeConfig, QkNorm, RopeConfig, Yarn,
+};
 
 /// Shape and options of a [`DenseDecoder`](super::DenseDecoder).
 #[derive(Clone, Debug)]
@@ -37,8 +39,12 @@ pub struct DecoderConfig {
     pub attention_scale: f32,
     /// Factor on token embeddings.
     pub embedding_scale: Option<f32>,
-    /// Experts in place of each layer's MLP.
+    /// Experts in place of the MLP of each layer from [`dense_lead`](Self::dense_lead) on.
     pub moe: Option<MoeConfig>,
+    /// Layers in front that have an MLP and see all keys.
+    pub dense_lead: usize,
+    /// The choice of the blocks of keys that layers from [`dense_lead`](Self::dense_lead) on see.
+    pub indexer: Option<IndexerConfig>,
     /// The MLP's activation.
     pub activation: GluActivation,
     /// Whether each layer's query, key and value projections have biases.
@@ -164,6 +170,8 @@ impl DecoderConfig {
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embedding_scale: None,
             moe: None,
+            dense_lead: 0,
+            indexer: None,
             activation: GluActivation::Silu,
             qkv_bias: gguf.tensors().any(|t| is_qkv_bias(t.name())),
             qk_norm: QkNorm::None,
@@ -187,7 +195,12 @@ fn is_qkv_bias(name: &str) -> bool {
     let part = name
         .strip_prefix("blk.")
         .and_then(|rest| rest.split_once('.'));
-    part.is_some_and(|(_, part)| matches!(part, "attn_q.bias" | "attn_k.bias" | "attn_v.bias"))
+    part.is_some_and(|(_, part)| {
+        matches!(
+            part,
+            "attn_q.bias" | "attn_k.bias" | "attn_v.bias" | "attn_qkv.bias"
+        )
+    })
 }
 
 /// Reads metadata keys under an architecture's prefix.

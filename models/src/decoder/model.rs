@@ -35,6 +35,7 @@ impl DenseDecoder {
     /// A model to be loaded from a file.
     pub fn uninitialized(config: &DecoderConfig, arithmetic: Arithmetic, device: &Device) -> Self {
         let layer = |i: usize| {
+            let behind_lead = i >= config.dense_lead;
             let attention = AttentionConfig {
                 hidden: config.hidden,
                 heads: config.heads[i],
@@ -45,6 +46,7 @@ impl DenseDecoder {
                 qkv_bias: config.qkv_bias,
                 qk_norm: config.qk_norm,
                 gate: config.attention_gate,
+                indexer: config.indexer.clone().filter(|_| behind_lead),
                 eps: config.eps,
                 arithmetic,
             };
@@ -57,6 +59,7 @@ impl DenseDecoder {
                 moe: config
                     .moe
                     .clone()
+                    .filter(|_| behind_lead)
                     .map(|moe| MoeConfig { arithmetic, ..moe }),
                 activation: config.activation,
                 post_norms: config.post_norms,

@@ -1,11 +1,12 @@
 //! Loading a dense decoder by its family's binding table.
 
 use burn::tensor::Device;
-use burn_gguf::gguf::Gguf;
+use burn_gguf::gguf::{Gguf, GgufError, RowSplit};
 
 use super::experts::EXPERT_BINDINGS;
 use crate::decoder::{DecoderConfig, DenseDecoder};
 use crate::error::ModelError;
+use crate::layers::AttentionGate;
 use crate::load::{self, LoadOptions, LoadReport};
 use crate::model::TextModel;
 
@@ -44,15 +45,47 @@ pub(super) fn load_module(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
+    let gguf = with_queries_keys_and_values_apart(gguf, config)?;
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
     let tables: &[&[_]] = &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings];
-    let (model, mut report) = load::load_module(gguf, model, tables, options)?;
+    let (model, mut report) = load::load_module(&gguf, model, tables, options)?;
     let layers = config.layers();
     (report.skipped, report.unused) = report
         .unused
         .into_iter()
         .partition(|name| block(name).is_some_and(|block| block >= layers));
     Ok((model, report))
+}
+
+/// The file with each `attn_qkv` of a layer with attention seen as what it holds: the rows of queries, keys and values.
+fn with_queries_keys_and_values_apart(
+    gguf: &Gguf,
+    config: &DecoderConfig,
+) -> Result<Gguf, GgufError> {
+    let mut splits = Vec::new();
+    for layer in (0..config.layers()).filter(|&i| config.recurrent.get(i) != Some(&true)) {
+        let name = |part: &str, kind: &str| format!("blk.{layer}.{part}.{kind}");
+        let gates = match config.attention_gate {
+            AttentionGate::InQuery => 2,
+            _ => 1,
+        };
+        let rows = |heads: usize| (heads * config.head_dim) as u64;
+        let (q, kv) = (
+            gates * rows(config.heads[layer]),
+            rows(config.kv_heads[layer]),
+        );
+        for kind in ["weight", "bias"] {
+            let tensor = name("attn_qkv", kind);
+            if gguf.tensor(&tensor).is_some() {
+                let parts = [("attn_q", q), ("attn_k", kv), ("attn_v", kv)];
+                splits.push(RowSplit {
+                    tensor,
+                    parts: parts.map(|(part, rows)| (name(part, kind), rows)).to_vec(),
+                });
+            }
+        }
+    }
+    gguf.with_row_splits(&splits)
 }
 
 /// The block a tensor belongs to.

@@ -91,7 +91,8 @@ pub fn experts_beside_a_shared_one(
 fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig, ModelError> {
     let keys = MetadataReader::new(gguf.metadata(), &model.architecture);
     let experts: usize = keys.get("expert_count")?;
-    let router = gguf.require("blk.0.ffn_gate_inp.weight")?;
+    let block = |name: &str| format!("blk.{}.{name}.weight", model.dense_lead);
+    let router = gguf.require(&block("ffn_gate_inp"))?;
     if experts == 0 || router.shape().get(1) != Some(&(experts as u64)) {
         let reason = format!("the router's tensor has the shape {:?}", router.shape());
         return Err(keys.invalid("expert_count", experts, &reason));
@@ -103,7 +104,7 @@ fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig,
     }
     let fallback = model.intermediate[0] / used;
     let intermediate: usize = keys.get_or("expert_feed_forward_length", fallback)?;
-    let fused_gate_up = gguf.tensor("blk.0.ffn_gate_up_exps.weight").is_some();
+    let fused_gate_up = gguf.tensor(&block("ffn_gate_up_exps")).is_some();
     // Refused before anything of that size is laid out.
     let widest = gguf.tensors().map(|t| t.n_elements()).max().unwrap_or(0);
     if intermediate == 0 || intermediate as u64 > widest {

@@ -4,6 +4,7 @@ pub mod dense;
 pub mod experts;
 pub mod gemma3;
 pub mod minimax_m2;
+pub mod minimax_m3;
 pub mod muse_glimmer;
 pub mod qwen;
 pub mod qwen35;

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use super::{gemma3, minimax_m2, muse_glimmer, qwen, qwen3vl, qwen35};
+use super::{gemma3, minimax_m2, minimax_m3, muse_glimmer, qwen, qwen3vl, qwen35};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
@@ -127,6 +127,21 @@ const FAMILIES: &[Family] = &[
             "sigmoid top-k experts with a choice bias",
         ],
         load: minimax_m2::load,
+    },
+    Family {
+        architecture: "minimax-m3",
+        models: "MiniMax-M3",
+        parts: &[
+            "block-sparse attention with an indexer",
+            "per-head QK norm",
+            "partly rotating heads",
+            "SwiGLU-OAI",
+            "dense layers in front",
+            "sigmoid top-k experts with a choice bias",
+            "shared expert",
+            "images",
+        ],
+        load: minimax_m3::load,
     },
     Family {
         architecture: "muse-glimmer",

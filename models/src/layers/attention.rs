@@ -6,7 +6,7 @@ use burn_gguf::Arithmetic;
 use burn_gguf::nn::{GgmlLinear, functional};
 use burn_gguf::ops::AttentionParams;
 
-use super::{CacheLimits, LayerCache, RmsNorm, RopeTable};
+use super::{CacheLimits, Indexer, IndexerConfig, LayerCache, RmsNorm, RopeTable};
 
 /// How queries and keys are normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct AttentionConfig {
     pub qk_norm: QkNorm,
     /// The gate on what attention found.
     pub gate: AttentionGate,
+    /// The choice of the blocks of keys that are seen, where not all are.
+    pub indexer: Option<IndexerConfig>,
     /// Epsilon of those norms.
     pub eps: f32,
     /// How products are computed.
@@ -76,6 +78,8 @@ pub struct Attention {
     pub k_norm: Option<RmsNorm>,
     /// Gate projection, `[hidden] -> [heads * head_dim]`.
     pub gate: Option<GgmlLinear>,
+    /// The choice of the blocks of keys that are seen.
+    pub indexer: Option<Indexer>,
     #[module(skip)]
     gate_in_query: bool,
     #[module(skip)]
@@ -123,6 +127,8 @@ impl Attention {
             k_norm: norm(config.kv_heads),
             gate: (config.gate == AttentionGate::Apart)
                 .then(|| linear(config.hidden, q_width, false)),
+            indexer: (config.indexer.as_ref())
+                .map(|indexer| Indexer::uninitialized(indexer, device)),
             gate_in_query: config.gate == AttentionGate::InQuery,
             qk_norm: config.qk_norm,
             heads: config.heads,
@@ -145,6 +151,10 @@ impl Attention {
     ) -> Tensor<3> {
         let [batch, seq, _] = x.dims();
         let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone()));
+        let seen = self.indexer.as_ref().and_then(|indexer| {
+            let blocks = indexer.forward(x.clone(), rope, cache, position, limits);
+            blocks.map(|blocks| (blocks, indexer.block_size()))
+        });
         let [q, k, v] = GgmlLinear::forward_triple([&self.q, &self.k, &self.v], x);
         let (q, gate) = match self.gate_in_query {
             true => {
@@ -181,7 +191,12 @@ impl Attention {
             window: self.window,
             softcap: None,
         };
-        let out = functional::attention(q, rows.k, rows.v, params);
+        let out = match seen {
+            Some((blocks, size)) => {
+                functional::attention_blocks(q, rows.k, rows.v, blocks, size, params)
+            }
+            None => functional::attention(q, rows.k, rows.v, params),
+        };
         let out = out.reshape([batch, seq, self.heads * self.head_dim]);
         let out = match gate {
             Some(gate) => out * burn::tensor::activation::sigmoid(gate),

@@ -11,7 +11,7 @@ use super::discover::{Found, How, LogLevel, LogLine, VisionSource, find};
 use super::mmproj::{Activation, Mmproj, TextFacts};
 use super::processor::{ImageProcessor, ProcessorKind, ProcessorStyle};
 use super::towers::vit::VitConfig;
-use super::towers::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig, VisionTower};
+use super::towers::{MiniMaxM3Tower, PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig, VisionTower};
 use super::{Vision, VisionError};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport, load_module};
@@ -198,9 +198,12 @@ fn open_tower(
     };
     match mmproj.kind() {
         ProcessorKind::Qwen3Vl => Ok(Box::new(Qwen3VlTower::load(mmproj, device, options)?.0)),
+        ProcessorKind::MiniMaxM3 => Ok(Box::new(MiniMaxM3Tower::load(mmproj, device, options)?.0)),
         other => Err(VisionError::UnsupportedTower {
             projector: other.projector().to_owned(),
-            supported: ProcessorKind::Qwen3Vl.projector().to_owned(),
+            supported: [ProcessorKind::Qwen3Vl, ProcessorKind::MiniMaxM3]
+                .map(ProcessorKind::projector)
+                .join(", "),
         }),
     }
 }

@@ -13,9 +13,7 @@ use burn_gguf::Arithmetic;
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::vision::image::ImageInput;
 use burn_gguf_models::vision::{MmprojDtype, VideoInput, VisionOptions};
-use burn_gguf_models::{
-    AutoModel, ImagePositions, ImageRows, LoadOptions, Prompt, PromptRow, SessionOptions,
-};
+use burn_gguf_models::{AutoModel, ImageRows, LoadOptions, Prompt, PromptRow, SessionOptions};
 use common::{Npy, argmax, case, chunked, devices, nmse, say};
 use image::RgbImage;
 
@@ -26,6 +24,15 @@ const PROMPT: &str = "what is in <__media__> this image? describes the picture i
 const EMBEDDINGS: f64 = 1e-9;
 /// The same, through the text model.
 const LOGITS: f64 = 1e-9;
+/// Families, and how far llama.cpp, which decodes, is from the original: by tanh GELU where that has the exact one, and with
+/// `minimax-m3` by attention in f16.
+const FAMILIES: &[(&str, f64)] = &[
+    ("qwen3vl", 1e-6),
+    ("qwen3vlmoe", 1e-6),
+    ("qwen35", 1e-6),
+    ("qwen35moe", 1e-6),
+    ("minimax-m3", 5e-6),
+];
 
 fn load(path: &Path, device: &Device, dtype: MmprojDtype) -> AutoModel {
     let options = LoadOptions {
@@ -53,8 +60,8 @@ fn see(model: &AutoModel, path: &Path) -> Arc<ImageRows> {
 }
 
 /// Runs on each device with each model and a folder of reference outputs.
-fn each_case(run: impl Fn(&str, &AutoModel, &Path)) {
-    for family in ["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"] {
+fn each_case(run: impl Fn(&str, &AutoModel, &Path, f64)) {
+    for (family, llama_cpp) in FAMILIES {
         let Some(path) = case(&format!("{family}/model-bf16.gguf")) else {
             continue;
         };
@@ -62,7 +69,8 @@ fn each_case(run: impl Fn(&str, &AutoModel, &Path)) {
             let model = load(&path, &device, MmprojDtype::Bf16);
             for dir in ["vl", "vl2"] {
                 let dir = format!("{family}/{dir}");
-                run(&format!("{dir} on {name}"), &model, &case(&dir).unwrap());
+                let what = format!("{dir} on {name}");
+                run(&what, &model, &case(&dir).unwrap(), *llama_cpp);
             }
             say(&format!("devices run: {name}"));
         }
@@ -76,10 +84,13 @@ fn signed_ids(path: &Path) -> Vec<i64> {
 
 #[test]
 fn embeddings_and_logits_equal_the_original() {
-    each_case(|what, model, dir| {
+    each_case(|what, model, dir, llama_cpp| {
         let npy = |name: &str| Npy::read(&dir.join(name));
         let rows = see(model, &dir.join("image_pre.png"));
-        let e = nmse(&floats(&rows), &npy("hf_image_embd.npy").floats());
+        // Some cases have llama.cpp's only, which are the same to 1e-12.
+        let names = ["hf_image_embd.npy", "image_embd.npy"];
+        let name = names.into_iter().find(|name| dir.join(name).exists());
+        let e = nmse(&floats(&rows), &npy(name.unwrap()).floats());
         say(&format!("{what}: embeddings {e:.1e}"));
         assert!(e <= EMBEDDINGS, "{what}: embeddings {e}");
 
@@ -92,7 +103,7 @@ fn embeddings_and_logits_equal_the_original() {
             })
             .collect();
         assert_eq!(ids, signed_ids(&dir.join("vl_ids.npy")), "{what}");
-        let positions = prompt.positions(ImagePositions::Grid, 0);
+        let positions = prompt.positions(model.model().image_positions(), 0);
         let positions: Vec<i64> = positions
             .thw()
             .iter()
@@ -115,7 +126,7 @@ fn embeddings_and_logits_equal_the_original() {
         say(&format!("{what}: logits {e:.1e}"));
         assert!(e <= LOGITS, "{what}: logits {e}");
 
-        // Greedy decoding, whose logits llama.cpp gave (tanh GELU: 1e-8).
+        // Greedy decoding, whose logits llama.cpp gave.
         let mut token = argmax(&all[all.len() - vocab..]);
         let (mut tokens, mut logits) = (Vec::new(), Vec::new());
         for _ in 0..8 {
@@ -126,7 +137,7 @@ fn embeddings_and_logits_equal_the_original() {
         }
         assert_eq!(tokens, npy("vl_decode_tokens.npy").ids(), "{what}");
         let e = nmse(&logits, &npy("vl_decode_logits.npy").floats());
-        assert!(e <= 1e-6, "{what}: decode {e}");
+        assert!(e <= llama_cpp, "{what}: decode {e}");
 
         // An image longer than a chunk, cut anywhere.
         for chunk in [1, 7, 32] {

@@ -10,6 +10,7 @@
 //! in the lanes and serves the few rows of decoding. Where there are fewer items than threads can share, the keys are
 //! split too, and the partial results merged by [`merge`].
 
+mod blocks;
 mod merge;
 mod scratch;
 // Inner loops: sizes and pointers as plain arguments, and blocks of registers read best by index.
@@ -20,6 +21,8 @@ mod tile;
 
 #[cfg(test)]
 mod tests;
+
+pub use blocks::{KeyBlocks, attention_blocks};
 
 use super::Isa;
 use super::kv_cache::KvView;
@@ -74,7 +77,7 @@ pub fn attention(
     params: &AttentionParams,
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
-    attention_with(Isa::current(), None, q, k, v, shape, params, out)
+    attention_with(Isa::current(), None, q, k, v, shape, params, None, out)
 }
 
 /// Which kernel to use, for tests; chosen by the number of rows otherwise.
@@ -93,6 +96,7 @@ pub(crate) fn attention_with(
     v: KvView<'_>,
     shape: &AttentionShape,
     params: &AttentionParams,
+    blocks: Option<KeyBlocks<'_>>,
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
     let &AttentionShape {
@@ -125,6 +129,9 @@ pub(crate) fn attention_with(
     check("out", out.len(), &[tokens, n_heads, head_dim])?;
     check("k", k.len(), &[n_kv_heads, capacity, head_dim])?;
     check("v", v.len(), &[n_kv_heads, capacity, head_dim])?;
+    if let Some(blocks) = &blocks {
+        blocks.check(shape)?;
+    }
 
     match (k, v) {
         (KvView::F32(k), KvView::F32(v)) => Problem {
@@ -133,6 +140,7 @@ pub(crate) fn attention_with(
             v,
             shape: *shape,
             params: *params,
+            blocks,
         }
         .solve(isa, method, out),
         (KvView::F32(k), KvView::F16(v)) => Problem {
@@ -141,6 +149,7 @@ pub(crate) fn attention_with(
             v,
             shape: *shape,
             params: *params,
+            blocks,
         }
         .solve(isa, method, out),
         (KvView::F16(k), KvView::F32(v)) => Problem {
@@ -149,6 +158,7 @@ pub(crate) fn attention_with(
             v,
             shape: *shape,
             params: *params,
+            blocks,
         }
         .solve(isa, method, out),
         (KvView::F16(k), KvView::F16(v)) => Problem {
@@ -157,6 +167,7 @@ pub(crate) fn attention_with(
             v,
             shape: *shape,
             params: *params,
+            blocks,
         }
         .solve(isa, method, out),
     }
@@ -180,6 +191,7 @@ struct Problem<'a, K, V> {
     v: &'a [V],
     shape: AttentionShape,
     params: AttentionParams,
+    blocks: Option<KeyBlocks<'a>>,
 }
 
 /// A unit of work. Its query rows are `(token, head of the group)`, tokens outermost.

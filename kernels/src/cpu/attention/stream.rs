@@ -44,8 +44,10 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
     lane_sum[..rows * R::LANES].fill(0.0);
 
     let head = item.kv_head * shape.capacity;
-    for first in item.keys.clone().step_by(KEYS) {
-        let n = KEYS.min(item.keys.end - first);
+    let mut stretch = problem.stretch(item, item.keys.start);
+    while !stretch.is_empty() {
+        let first = stretch.start;
+        let n = KEYS.min(stretch.end - first);
         let at = (head + first) * d;
         let (k, v) = (&problem.k[at..at + n * d], &problem.v[at..at + n * d]);
         score::<R, K, V>(q, rows, stride, k, d, scores, v);
@@ -59,6 +61,11 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
                 ..visible.end.saturating_sub(first).min(n);
             scores[..seen.start].fill(f32::NEG_INFINITY);
             scores[seen.end.max(seen.start)..].fill(f32::NEG_INFINITY);
+            for (span, block) in problem.spans(first, n) {
+                if !problem.sees(item, item.tokens.start + r / group, block) {
+                    scores[span].fill(f32::NEG_INFINITY);
+                }
+            }
             let factor = weigh::<R>(
                 scores,
                 &mut max[r],
@@ -79,6 +86,10 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
             stride,
             k.as_ptr().wrapping_add(n * d),
         );
+        stretch.start += n;
+        if stretch.is_empty() {
+            stretch = problem.stretch(item, stretch.end);
+        }
     }
     for (sum, lanes) in sum
         .iter_mut()

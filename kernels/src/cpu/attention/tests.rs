@@ -11,6 +11,8 @@ struct Case {
     /// In the cache's layout, already rounded to `f16`, so that both element types hold the same values.
     k: Vec<f32>,
     v: Vec<f32>,
+    /// Bits and size of the blocks that are seen, where not all are.
+    blocks: Option<(Vec<u32>, usize)>,
 }
 
 impl Case {
@@ -53,7 +55,23 @@ impl Case {
             q: rng.normal(tokens * n_heads * head_dim),
             k,
             v,
+            blocks: None,
         }
+    }
+
+    /// With one block in `one_in` seen, by chance.
+    fn with_blocks(mut self, rng: &mut Rng, size: usize, one_in: f32) -> Case {
+        let s = &self.shape;
+        let words = KeyBlocks::words(s.len, size);
+        let mut bits = vec![0u32; s.tokens * s.n_kv_heads * words];
+        for word in &mut bits {
+            *word = (0..32).fold(0, |word, bit| {
+                let seen = (rng.uniform() + 1.0) * 0.5 * one_in < 1.0;
+                word | u32::from(seen) << bit
+            });
+        }
+        self.blocks = Some((bits, size));
+        self
     }
 
     fn run(
@@ -75,7 +93,10 @@ impl Case {
         } else {
             (KvView::F32(&self.k), KvView::F32(&self.v))
         };
-        attention_with(isa, method, &self.q, k, v, &self.shape, params, &mut out).unwrap();
+        let blocks = self.blocks.as_ref();
+        let blocks = blocks.map(|(bits, size)| KeyBlocks { bits, size: *size });
+        let shape = &self.shape;
+        attention_with(isa, method, &self.q, k, v, shape, params, blocks, &mut out).unwrap();
         out
     }
 
@@ -95,6 +116,13 @@ impl Case {
                         params
                             .window
                             .is_none_or(|w| (position as i128 - p as i128) < w as i128)
+                    })
+                    .filter(|&p| {
+                        self.blocks.as_ref().is_none_or(|(bits, size)| {
+                            let words = KeyBlocks::words(s.len, *size);
+                            let word = (t * s.n_kv_heads + kv) * words + p / size / 32;
+                            bits[word] & 1 << (p / size % 32) != 0
+                        })
                     })
                     .collect();
                 let score = |p: usize| {
@@ -211,6 +239,83 @@ fn windows() {
 }
 
 #[test]
+fn blocks() {
+    let mut rng = Rng::new(20);
+    for (tokens, heads, kv, len) in [
+        (1, 4, 2, 700),
+        (3, 4, 1, 300),
+        (70, 2, 1, 300),
+        (33, 16, 1, 1400),
+        (40, 2, 2, 40),
+    ] {
+        for (size, one_in) in [
+            (1, 3.0),
+            (7, 2.0),
+            (32, 8.0),
+            (96, 2.0),
+            (128, 4.0),
+            (5000, 1.5),
+        ] {
+            let case = Case::new(&mut rng, tokens, heads, kv, 24, len);
+            let case = case.with_blocks(&mut rng, size, one_in);
+            case.check(&causal(24));
+            case.check(&AttentionParams {
+                window: Some(90),
+                softcap: Some(2.0),
+                ..causal(24)
+            });
+            case.check(&AttentionParams {
+                causal: false,
+                ..causal(24)
+            });
+        }
+    }
+}
+
+#[test]
+fn blocks_that_nobody_sees_are_not_read() {
+    let mut rng = Rng::new(21);
+    for tokens in [1, 40] {
+        let mut case = Case::new(&mut rng, tokens, 4, 1, 16, 200);
+        let words = KeyBlocks::words(200, 8);
+        // Every third block, and none but those.
+        let row: Vec<u32> = (0..words as u32)
+            .map(|w| (0..32).fold(0, |bits, b| bits | u32::from((w * 32 + b) % 3 == 0) << b))
+            .collect();
+        case.blocks = Some((row.repeat(tokens), 8));
+        for (i, (k, v)) in case.k.iter_mut().zip(&mut case.v).enumerate() {
+            if i / 16 / 8 % 3 != 0 {
+                (*k, *v) = (f32::NAN, f32::NAN);
+            }
+        }
+        case.check(&causal(16));
+    }
+}
+
+#[test]
+fn bad_blocks_are_errors() {
+    let mut rng = Rng::new(22);
+    let case = Case::new(&mut rng, 2, 2, 2, 4, 70);
+    let call = |bits: usize, size: usize| {
+        let (bits, mut out) = (vec![0; bits], vec![0.0; case.q.len()]);
+        let (k, v) = (KvView::F32(&case.k), KvView::F32(&case.v));
+        let blocks = KeyBlocks { bits: &bits, size };
+        attention_blocks(&case.q, k, v, &case.shape, &causal(4), blocks, &mut out)
+    };
+    assert_eq!(call(12, 1), Ok(()));
+    assert_eq!(call(4, 64), Ok(()));
+    assert_eq!(
+        call(12, 64),
+        Err(ShapeError::Length {
+            what: "bits",
+            expected: 4,
+            got: 12
+        })
+    );
+    assert_eq!(call(4, 0), Err(ShapeError::Zero { what: "size" }));
+}
+
+#[test]
 fn not_causal() {
     let mut rng = Rng::new(14);
     for (tokens, len) in [(1, 50), (40, 40), (130, 257)] {
@@ -322,6 +427,7 @@ fn key_splits_in_a_pool_of_many_threads() {
             v: &case.v[..],
             shape: case.shape,
             params: causal(64),
+            blocks: None,
         };
         assert!(
             problem.plan(Method::Stream).0.len() > 4,

@@ -47,8 +47,10 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
     // Keys every row sees.
     let common = problem.visible(item.tokens.end - 1).start..problem.visible(item.tokens.start).end;
     let head = item.kv_head * shape.capacity;
-    for first in item.keys.clone().step_by(KEYS) {
-        let n = KEYS.min(item.keys.end - first);
+    let mut stretch = problem.stretch(item, item.keys.start);
+    while !stretch.is_empty() {
+        let first = stretch.start;
+        let n = KEYS.min(stretch.end - first);
         let at = (head + first) * d;
         let (k, k_stride) = widen::<R, K>(&problem.k[at..at + n * d], d, d, k_block);
         score::<R>(q, d, lanes, k, k_stride, n, scores);
@@ -65,9 +67,27 @@ pub(super) fn run<R: Vector, K: Element, V: Element>(work: &Work<'_, K, V>) {
             }
             mask::<R>(&mut scores[..n * lanes], lanes, lo, hi);
         }
+        for (span, block) in problem.spans(first, n) {
+            let mut tokens = item.tokens.clone();
+            if tokens.all(|t| problem.sees(item, t, block)) {
+                continue;
+            }
+            let (lo, hi) = bounds.split_at_mut(lanes);
+            lo.fill(0.0);
+            for r in 0..lanes {
+                let token = item.tokens.start + r.min(rows - 1) / group;
+                hi[r] = f32::from(problem.sees(item, token, block)) * KEYS as f32;
+            }
+            let scores = &mut scores[span.start * lanes..span.end * lanes];
+            mask::<R>(scores, lanes, lo, hi);
+        }
         weigh::<R>(&mut scores[..n * lanes], lanes, max, sum, factor);
         let (v, v_stride) = widen::<R, V>(&problem.v[at..at + n * d], d, R::LANES, v_block);
         add_values::<R>(scores, lanes, factor, v, v_stride, n, acc, rows, stride);
+        stretch.start += n;
+        if stretch.is_empty() {
+            stretch = problem.stretch(item, stretch.end);
+        }
     }
     work.finish(Rows {
         max,

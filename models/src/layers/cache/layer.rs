@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor};
 
+use super::index::IndexRows;
 use super::rows::KvRows;
 use super::{CacheLimits, CachedRows};
 use crate::layers::DeltaState;
 
-/// What one layer keeps: keys and values, or the state of a recurrence.
+/// What one layer keeps: keys and values, and those of an indexer where there is one, or the state of a recurrence.
 #[derive(Clone, Debug, Default)]
 pub struct LayerCache {
     rows: KvRows,
+    index: IndexRows,
     // Of each sequence of the batch.
     delta: Vec<DeltaState>,
 }
@@ -21,8 +23,11 @@ pub(crate) const KEYS: &str = "k";
 /// The values of a layer's rows.
 pub(crate) const VALUES: &str = "v";
 
+/// The keys that an indexer has for a layer's rows.
+pub(crate) const INDEX: &str = "index";
+
 /// All there are.
-pub(crate) const PART_NAMES: [&str; 2] = [KEYS, VALUES];
+pub(crate) const PART_NAMES: [&str; 3] = [KEYS, VALUES, INDEX];
 
 /// A [`LayerCache`] taken apart.
 pub(crate) struct LayerParts {
@@ -68,6 +73,17 @@ impl LayerCache {
         self.rows.append(k, v, position, window, limits)
     }
 
+    /// Appends an indexer's keys `[batch, seq, 1, dim]` at `position` and returns all of them, `[batch, 1, capacity, dim]`.
+    /// They are 32-bit floats whatever the cache's type: what comes of them is a choice.
+    pub fn append_index(
+        &mut self,
+        k: Tensor<4>,
+        position: usize,
+        limits: CacheLimits,
+    ) -> Tensor<4> {
+        self.index.append(k, position, limits)
+    }
+
     /// What was appended last, for layers that read another's rows; `None` before the first append.
     pub fn read(&self) -> Option<CachedRows> {
         self.rows.read()
@@ -85,16 +101,18 @@ impl LayerCache {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.delta.iter().map(DeltaState::bytes).sum::<usize>()
+        let delta = self.delta.iter().map(DeltaState::bytes).sum::<usize>();
+        self.rows.bytes() + self.index.bytes() + delta
     }
 
     /// Everything as tensors: name and value. Rows are `[batch, kv_heads, rows, head_dim]`, from position `first` on.
     pub(crate) fn parts(&self) -> LayerParts {
         let (first, rows) = self.rows.visible().into_parts();
         let rows = rows.into_iter().flat_map(|(k, v)| [(KEYS, k), (VALUES, v)]);
+        let index = self.index.visible().map(|keys| (INDEX, keys));
         LayerParts {
             first,
-            tensors: rows.collect(),
+            tensors: rows.chain(index).collect(),
         }
     }
 
@@ -122,7 +140,7 @@ impl LayerCache {
         for (name, expected) in self.parts().tensors {
             let mut expected = expected.dims();
             let found = tensors.get(name).map(|tensor| tensor.dims());
-            if matches!(name, KEYS | VALUES) {
+            if matches!(name, KEYS | VALUES | INDEX) {
                 expected[2] = len.checked_sub(first).ok_or(PartError::First(first))?;
             }
             if found != Some(expected) {
@@ -134,6 +152,7 @@ impl LayerCache {
             }
         }
         let rows = tensors.remove(KEYS).zip(tensors.remove(VALUES));
+        let index = IndexRows::from_part(tensors.remove(INDEX));
         if let Some((&name, _)) = tensors.first_key_value() {
             return Err(PartError::Extra(name));
         }
@@ -141,6 +160,7 @@ impl LayerCache {
         match rows.can_cut(len) {
             true => Ok(Self {
                 rows,
+                index,
                 delta: Vec::new(),
             }),
             false => Err(PartError::First(first)),
@@ -155,11 +175,13 @@ impl LayerCache {
     /// Forgets the rows from `len` on.
     pub(super) fn cut(&mut self, len: usize) {
         self.rows.cut(len);
+        self.index.cut(len);
     }
 
     /// Forgets everything, keeping the memory of rows.
     pub(super) fn reset(&mut self) {
         self.rows.reset();
+        self.index.cut(0);
         self.delta.clear();
     }
 
@@ -179,6 +201,7 @@ impl LayerCache {
     /// Goes back to a checkpoint taken at `len` rows.
     pub(super) fn restore(&mut self, checkpoint: &LayerCheckpoint, len: usize) {
         self.delta.clone_from(&checkpoint.delta);
+        self.index.cut(len);
         match &checkpoint.rows {
             Some(rows) => self.rows = rows.clone(),
             None => self.rows.cut(len),

@@ -1,5 +1,6 @@
 //! Caches: what a model remembers of the rows it has read.
 
+mod index;
 mod layer;
 mod rows;
 

@@ -148,7 +148,7 @@ impl KvRows {
 
 /// Where rows go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
+pub(super) struct Room {
     /// Rows that no later query sees and that leave.
     dropped: usize,
     capacity: usize,
@@ -158,7 +158,13 @@ struct Room {
 
 impl Room {
     /// Room for `seq` rows behind the `at` rows of a storage for `capacity`.
-    fn find(at: usize, seq: usize, capacity: usize, window: Option<usize>, max_len: usize) -> Self {
+    pub fn find(
+        at: usize,
+        seq: usize,
+        capacity: usize,
+        window: Option<usize>,
+        max_len: usize,
+    ) -> Self {
         if at + seq <= capacity {
             return Self {
                 dropped: 0,
@@ -192,7 +198,7 @@ impl Room {
     }
 
     /// The storage with that room; `old` has `dropped + at` rows that count.
-    fn make(
+    pub fn make(
         self,
         old: Option<Tensor<4>>,
         rows: &Tensor<4>,

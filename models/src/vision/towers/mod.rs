@@ -1,10 +1,12 @@
 //! Vision towers: from a processed picture to rows the text model reads.
 
+mod minimax_m3;
 pub mod patch_merger;
 pub mod position_table;
 mod qwen3vl;
 pub mod vit;
 
+pub use minimax_m3::{MiniMaxM3Tower, MiniMaxM3TowerConfig};
 pub use qwen3vl::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig};
 
 use burn::tensor::Tensor;
@@ -36,4 +38,12 @@ pub enum TowerError {
          reads still pictures only; convert the model again to read videos"
     )]
     NoTemporalWeights,
+    /// Videos of this family are not read here.
+    #[error(
+        "the {projector} tower reads still pictures only; give the frames of the video as pictures"
+    )]
+    StillPicturesOnly {
+        /// The projector.
+        projector: &'static str,
+    },
 }

@@ -33,11 +33,49 @@ impl VitConfig {
     }
 }
 
-/// Cosine and sine of each patch, `[patches, head_dim / 2]`.
+/// The rotary embedding of patches.
 #[derive(Clone, Debug)]
 pub struct PatchRope {
+    turns: Vec<Turn>,
+}
+
+/// Values of a head that turn, value `i` of them with value `i + width / 2`.
+#[derive(Clone, Debug)]
+struct Turn {
+    from: usize,
+    width: usize,
+    /// `[patches, width / 2]`, both.
     cos: Tensor<2>,
     sin: Tensor<2>,
+}
+
+impl Turn {
+    /// Pair `(axis, frequency)` by pair; an axis is 0 for a patch's row, 1 for its column.
+    fn new(from: usize, pairs: &[(usize, f64)], positions: &[[u32; 2]], device: &Device) -> Self {
+        let n = positions.len() * pairs.len();
+        let (mut cos, mut sin) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for position in positions {
+            for &(axis, frequency) in pairs {
+                let (s, c) = (f64::from(position[axis]) * frequency).sin_cos();
+                cos.push(c as f32);
+                sin.push(s as f32);
+            }
+        }
+        let table = |values| {
+            let data = TensorData::new(values, [positions.len(), pairs.len()]);
+            Tensor::from_data(data, device)
+        };
+        Self {
+            from,
+            width: 2 * pairs.len(),
+            cos: table(cos),
+            sin: table(sin),
+        }
+    }
+
+    fn apply(&self, x: Tensor<4>) -> Tensor<4> {
+        functional::rope(x, self.cos.clone(), self.sin.clone(), RopeStyle::Neox)
+    }
 }
 
 impl PatchRope {
@@ -46,30 +84,50 @@ impl PatchRope {
     pub fn two_axes(positions: &[[u32; 2]], head_dim: usize, base: f64, device: &Device) -> Self {
         let (half, quarter) = (head_dim / 2, head_dim / 4);
         let frequency = |j: usize| base.powf(-2.0 * j as f64 / half as f64);
-        let frequencies: Vec<f64> = (0..quarter).map(frequency).collect();
-        let mut cos = Vec::with_capacity(positions.len() * half);
-        let mut sin = Vec::with_capacity(positions.len() * half);
-        for position in positions {
-            for &axis in position {
-                for frequency in &frequencies {
-                    let (s, c) = (f64::from(axis) * frequency).sin_cos();
-                    cos.push(c as f32);
-                    sin.push(s as f32);
-                }
-            }
+        let pairs: Vec<_> = (0..2)
+            .flat_map(|axis| (0..quarter).map(move |j| (axis, frequency(j))))
+            .collect();
+        Self {
+            turns: vec![Turn::new(0, &pairs, positions, device)],
         }
-        let table = |values| {
-            let data = TensorData::new(values, [positions.len(), half]);
-            Tensor::from_data(data, device)
+    }
+
+    /// Of three equal, even parts of a head the second turns by the patch's row and the third by its column, with the
+    /// frequencies `base^(-2 j / part)`; the first would turn by time. What is left of the head stays.
+    pub fn three_axes(positions: &[[u32; 2]], head_dim: usize, base: f64, device: &Device) -> Self {
+        let part = 2 * (2 * (head_dim / 2) / 3 / 2);
+        let turn = |axis: usize| {
+            let frequency = |j: usize| base.powf(-2.0 * j as f64 / part as f64);
+            let pairs: Vec<_> = (0..part / 2).map(|j| (axis, frequency(j))).collect();
+            Turn::new((axis + 1) * part, &pairs, positions, device)
         };
         Self {
-            cos: table(cos),
-            sin: table(sin),
+            turns: vec![turn(0), turn(1)],
         }
     }
 
     fn apply(&self, x: Tensor<4>) -> Tensor<4> {
-        functional::rope(x, self.cos.clone(), self.sin.clone(), RopeStyle::Neox)
+        let [batch, patches, heads, dim] = x.dims();
+        if let [turn] = &self.turns[..]
+            && turn.width == dim
+        {
+            return turn.apply(x);
+        }
+        let values =
+            |from: usize, to: usize| x.clone().slice([0..batch, 0..patches, 0..heads, from..to]);
+        let mut parts = Vec::with_capacity(2 * self.turns.len() + 1);
+        let mut at = 0;
+        for turn in self.turns.iter().filter(|turn| turn.width > 0) {
+            if at < turn.from {
+                parts.push(values(at, turn.from));
+            }
+            at = turn.from + turn.width;
+            parts.push(turn.apply(values(turn.from, at)));
+        }
+        if at < dim {
+            parts.push(values(at, dim));
+        }
+        Tensor::cat(parts, 3)
     }
 }
 
@@ -166,5 +224,40 @@ impl VitBlock {
         let x = x + self.attention.forward(h, rope);
         let h = self.up.forward(self.mlp_norm.forward(x.clone()));
         x + self.down.forward(functional::gelu(h, self.activation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heads of 80 values: three times 26 and 2 that stay.
+    #[test]
+    fn three_axes_turn_two_thirds_of_a_head() {
+        let device = Device::flex();
+        let positions = [[0, 0], [3, 1], [2, 5]];
+        let values: Vec<f32> = (0..3 * 2 * 80).map(|i| (i as f32 * 0.37).sin()).collect();
+        let data = TensorData::new(values.clone(), [1, 3, 2, 80]);
+        let rope = PatchRope::three_axes(&positions, 80, 1e4, &device);
+        let got = rope.apply(Tensor::from_data(data, &device)).into_data();
+        let got = got.try_into_vec::<f32>().unwrap();
+        for (row, (got, x)) in got.chunks(80).zip(values.chunks(80)).enumerate() {
+            let mut want: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+            for (axis, start) in [(0, 26), (1, 52)] {
+                for j in 0..13 {
+                    let angle = f64::from(positions[row / 2][axis]);
+                    let (s, c) = (angle * 1e4f64.powf(-2.0 * j as f64 / 26.0)).sin_cos();
+                    let (a, b) = (want[start + j], want[start + 13 + j]);
+                    want[start + j] = a * c - b * s;
+                    want[start + 13 + j] = a * s + b * c;
+                }
+            }
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                assert!(
+                    (f64::from(*got) - want).abs() < 1e-6,
+                    "row {row}, value {i}"
+                );
+            }
+        }
     }
 }
