@@ -7,8 +7,8 @@ use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
 
 use super::DecoderConfig;
 use crate::layers::{
-    AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, MoeConfig, RmsNorm,
-    Rope, RopeTable,
+    AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, KvSource,
+    MoeConfig, RmsNorm, Rope, RopeTable,
 };
 use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 
@@ -43,7 +43,9 @@ impl DenseDecoder {
                 scale: config.attention_scale,
                 window: config.windows[i],
                 qkv_bias: config.qkv_bias,
+                kv: KvSource::Apart,
                 qk_norm: config.qk_norm,
+                v_norm: false,
                 gate: config.attention_gate,
                 eps: config.eps,
                 arithmetic,
@@ -153,6 +155,7 @@ impl TextModel for DenseDecoder {
             embeddings: mut x,
             deepstack,
             positions,
+            ..
         } = input;
         let [batch, seq, hidden] = x.dims();
         let start = cache.len();

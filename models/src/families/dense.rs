@@ -47,12 +47,15 @@ pub(super) fn load_module(
     let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
     let tables: &[&[_]] = &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings];
     let (model, mut report) = load::load_module(gguf, model, tables, options)?;
-    let layers = config.layers();
-    (report.skipped, report.unused) = report
-        .unused
+    set_aside(&mut report, config.layers());
+    Ok((model, report))
+}
+
+/// Tells tensors of blocks behind the last layer from those that are left over.
+pub(super) fn set_aside(report: &mut LoadReport, layers: usize) {
+    (report.skipped, report.unused) = std::mem::take(&mut report.unused)
         .into_iter()
         .partition(|name| block(name).is_some_and(|block| block >= layers));
-    Ok((model, report))
 }
 
 /// The block a tensor belongs to.

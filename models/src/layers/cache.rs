@@ -55,6 +55,11 @@ impl LayerCache {
         (add(&mut self.k, k), add(&mut self.v, v))
     }
 
+    /// The caches as the last [`append`](Self::append) left them; `None` where there was none.
+    pub fn rows(&self) -> Option<(Tensor<4>, Tensor<4>)> {
+        self.k.clone().zip(self.v.clone())
+    }
+
     /// The states of a recurrence, one for each sequence, `first` where there is none yet.
     pub fn delta_states(
         &mut self,

@@ -10,7 +10,7 @@ mod norm;
 mod positions;
 mod rope;
 
-pub use attention::{Attention, AttentionConfig, AttentionGate, QkNorm};
+pub use attention::{Attention, AttentionConfig, AttentionGate, KvSource, QkNorm};
 pub use cache::{CacheDtype, CacheLimits, KvCache, LayerCache};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
 pub use delta_net::{DeltaNetConfig, DeltaState, GatedDeltaNet};

@@ -113,6 +113,11 @@ impl Moe {
 
     /// `[batch, seq, hidden] -> [batch, seq, hidden]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        self.forward_routed(x.clone(), x)
+    }
+
+    /// As [`forward`](Self::forward), where the router reads something else than the experts.
+    pub fn forward_routed(&self, x: Tensor<3>, routed_by: Tensor<3>) -> Tensor<3> {
         let [batch, seq, hidden] = x.dims();
         let tokens = batch * seq;
         let shared = self.shared.as_ref().map(|shared| {
@@ -124,7 +129,7 @@ impl Moe {
         });
         let (used, width) = (self.config.used, self.config.intermediate);
         let x = x.reshape([tokens, hidden]);
-        let Routes { ids, shares } = self.route(x.clone());
+        let Routes { ids, shares } = self.route(routed_by.reshape([tokens, hidden]));
         let x = x.reshape([tokens, 1, hidden]);
         let (gate, up) = match (&self.gate_up, &self.gate, &self.up) {
             (Some(gate_up), ..) => {
