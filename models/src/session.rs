@@ -178,7 +178,7 @@ impl<'m> Session<'m> {
 
     /// Where the pass that starts at row `from` ends, and whether it is a whole image.
     fn chunk_end(&self, prompt: &Prompt, from: usize) -> (usize, bool) {
-        let to = prompt.len().min(from + self.chunk);
+        let to = prompt.len().min(from.saturating_add(self.chunk));
         if !self.model.reads_images_whole() {
             return (to, false);
         }

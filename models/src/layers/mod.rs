@@ -16,6 +16,7 @@ pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
 pub use delta_net::{DeltaNetConfig, DeltaState, GatedDeltaNet};
 pub use mlp::GatedMlp;
 pub use moe::{Gating, Moe, MoeConfig};
+pub(crate) use norm::weightless_rms_norm;
 pub use norm::{LayerNorm, RmsNorm};
 pub use positions::Positions;
 pub use rope::{Rope, RopeConfig, RopeTable, Yarn};

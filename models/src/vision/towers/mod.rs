@@ -1,10 +1,16 @@
 //! Vision towers: from a processed picture to rows the text model reads.
 
+pub mod axis_tables;
+mod gemma4uv;
+pub mod gemma4v;
 pub mod patch_merger;
+mod planar;
 pub mod position_table;
 mod qwen3vl;
 pub mod vit;
 
+pub use gemma4uv::{Gemma4UvTower, Gemma4UvTowerConfig};
+pub use gemma4v::{Gemma4VTower, Gemma4VTowerConfig};
 pub use qwen3vl::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig};
 
 use burn::tensor::Tensor;
@@ -36,4 +42,17 @@ pub enum TowerError {
          reads still pictures only; convert the model again to read videos"
     )]
     NoTemporalWeights,
+    /// The picture has more patches to a side than the tower has positions.
+    #[error(
+        "a picture of {rows} rows and {columns} columns of patches has no positions beyond {entries} in this tower; make it \
+         smaller or allow fewer tokens"
+    )]
+    GridTooLarge {
+        /// Rows of patches.
+        rows: usize,
+        /// Columns of patches.
+        columns: usize,
+        /// Positions of an axis.
+        entries: usize,
+    },
 }
