@@ -1,7 +1,7 @@
 //! Which devices have GGML operations, and how people name them.
 
 use burn::backend::DispatchDevice;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 
 use crate::error::TensorError;
 
@@ -50,6 +50,23 @@ impl Backend {
     /// Whether tensors live in host memory, so that a file's map can be their storage.
     pub const fn is_cpu(self) -> bool {
         matches!(self, Self::Flex | Self::NdArray)
+    }
+}
+
+/// `tensor` on `device`, moved only if it is elsewhere. Whether gradients are tracked does not make it another device.
+pub fn on_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+    match bare(&tensor.device()) == bare(device) {
+        true => tensor,
+        false => tensor.to_device(device),
+    }
+}
+
+/// The device below autodiff.
+fn bare(device: &Device) -> Device {
+    match device.as_dispatch() {
+        #[cfg(feature = "autodiff")]
+        DispatchDevice::Autodiff(_) => bare(&device.clone().inner()),
+        _ => device.clone(),
     }
 }
 

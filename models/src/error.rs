@@ -61,6 +61,12 @@ pub enum ModelError {
     /// An adapter cannot be applied.
     #[error(transparent)]
     Lora(#[from] crate::lora::LoraError),
+    /// The model cannot be spread over devices like that.
+    #[error("the model cannot be spread like that: {reason}")]
+    Placement {
+        /// What is wrong.
+        reason: String,
+    },
     /// There is nothing to run.
     #[error("the prompt has no tokens")]
     EmptyPrompt,

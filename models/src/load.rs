@@ -10,6 +10,7 @@ use burn_store::{IdentityAdapter, ModuleSnapshot};
 
 use crate::error::ModelError;
 use crate::lora::{self, LoraFile};
+use crate::placement::PlacementOptions;
 use crate::vision::VisionOptions;
 
 /// Told how far a load has come.
@@ -26,6 +27,8 @@ pub struct LoadOptions {
     pub progress: Option<ProgressFn>,
     /// Low-rank adapters on the text model, all of which add up.
     pub lora: Vec<LoraFile>,
+    /// Which further devices it is spread over.
+    pub placement: PlacementOptions,
     /// How the eyes of a model that reads images are found and loaded.
     pub vision: VisionOptions,
 }

@@ -14,6 +14,23 @@ pub struct ModelInput {
     pub deepstack: Vec<Tensor<3>>,
     /// Where the `seq` rows stand.
     pub positions: Positions,
+    /// The token of each row, `[batch, seq]`, 0 at rows of images. Models that embed tokens anew in each layer need it.
+    pub tokens: Option<Tensor<2, Int>>,
+    /// Whether the rows are a whole image, see [`TextModel::reads_images_whole`].
+    pub whole_image: bool,
+}
+
+impl ModelInput {
+    /// Embeddings `[batch, seq, hidden]` at these positions, without anything else.
+    pub fn new(embeddings: Tensor<3>, positions: Positions) -> Self {
+        Self {
+            embeddings,
+            deepstack: Vec::new(),
+            positions,
+            tokens: None,
+            whole_image: false,
+        }
+    }
 }
 
 /// How a model counts the positions of an image's rows.
@@ -68,6 +85,12 @@ pub trait TextModel: Send + Sync {
         ImagePositions::Sequential
     }
 
+    /// Whether the rows of an image see each other in both directions, so that an image is read in a pass of its own,
+    /// whatever the chunk size.
+    fn reads_images_whole(&self) -> bool {
+        false
+    }
+
     /// The embeddings of tokens `[batch, seq]`, as the first layer reads them: `[batch, seq, hidden]`.
     fn embed(&self, tokens: Tensor<2, Int>) -> Tensor<3>;
 
@@ -83,11 +106,9 @@ pub trait TextModel: Send + Sync {
     /// # Panics
     /// As [`forward_input`](Self::forward_input).
     fn forward(&self, tokens: Tensor<2, Int>, cache: &mut KvCache, logits: LogitsOf) -> Tensor<3> {
-        let input = ModelInput {
-            positions: Positions::run(cache.next_position(), tokens.dims()[1]),
-            embeddings: self.embed(tokens),
-            deepstack: Vec::new(),
-        };
+        let positions = Positions::run(cache.next_position(), tokens.dims()[1]);
+        let mut input = ModelInput::new(self.embed(tokens.clone()), positions);
+        input.tokens = Some(tokens);
         self.forward_input(input, cache, logits)
     }
 

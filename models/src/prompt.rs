@@ -1,5 +1,6 @@
 //! Prompts of tokens and images.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -127,6 +128,16 @@ impl Prompt {
             }
         }
         positions
+    }
+
+    /// The rows of the first image that does not end before row `from`, or at it.
+    pub(crate) fn image_from(&self, from: usize) -> Option<Range<usize>> {
+        let mut first = 0;
+        self.parts.iter().find_map(|part| {
+            let rows = first..first + part.len();
+            first = rows.end;
+            (matches!(part, PromptPart::Image(_)) && rows.end > from).then_some(rows)
+        })
     }
 
     /// The pieces of the rows `from..to`, with the range of each piece's own rows.

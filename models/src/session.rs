@@ -114,8 +114,7 @@ impl<'m> Session<'m> {
     /// As [`feed`](Self::feed), or an image whose rows are not those of the model.
     pub fn feed_prompt(&mut self, prompt: &Prompt) -> Result<(Vec<f32>, usize), ModelError> {
         let shared = self.shared_with(prompt);
-        let rows = self.feed_rows(prompt, shared, LogitsOf::Last)?;
-        Ok((rows, shared))
+        self.feed_rows(prompt, shared, LogitsOf::Last)
     }
 
     /// Reads a conversation from its beginning and returns the logits after each row, `[prompt.len() * vocab]`.
@@ -123,7 +122,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// As [`feed_prompt`](Self::feed_prompt).
     pub fn feed_prompt_all(&mut self, prompt: &Prompt) -> Result<Vec<f32>, ModelError> {
-        self.feed_rows(prompt, 0, LogitsOf::All)
+        Ok(self.feed_rows(prompt, 0, LogitsOf::All)?.0)
     }
 
     /// What the session has read.
@@ -138,13 +137,14 @@ impl<'m> Session<'m> {
         shared.count().min(prompt.len().saturating_sub(1))
     }
 
-    /// Keeps the first `shared` rows and reads the others.
+    /// Keeps the first `shared` rows, or fewer where the model cannot go on from there, and reads the others. Returns the
+    /// logits and how many rows were kept.
     fn feed_rows(
         &mut self,
         prompt: &Prompt,
         shared: usize,
         logits: LogitsOf,
-    ) -> Result<Vec<f32>, ModelError> {
+    ) -> Result<(Vec<f32>, usize), ModelError> {
         let width = self.model.image_width();
         for part in prompt.parts() {
             match part {
@@ -170,19 +170,19 @@ impl<'m> Session<'m> {
                 limit: self.cache.max_len(),
             });
         }
-        // A recurrence cannot go back: it starts again.
-        let shared = self.cache.truncate(shared);
+        let shared = self.cut_back(prompt, shared);
         self.history.truncate(shared);
         let positions = prompt.positions(self.model.image_positions(), 0);
         let mut all = Vec::new();
         let mut from = shared;
         let checkpoint = self.checkpoint_of(prompt, shared);
         while from < prompt.len() {
-            let mut to = prompt.len().min(from + self.chunk);
-            if let Some(at) = checkpoint.filter(|&at| from < at && at < to) {
+            let (mut to, whole_image) = self.chunk_end(prompt, from);
+            if let Some(at) = checkpoint.filter(|&at| !whole_image && from < at && at < to) {
                 to = at;
             }
-            let input = self.input(prompt, from, to, positions.slice(from, to));
+            let mut input = self.input(prompt, from, to, positions.slice(from, to));
+            input.whole_image = whole_image;
             let chunk = self.model.forward_input(input, &mut self.cache, logits);
             if logits == LogitsOf::All || to == prompt.len() {
                 all.extend(values(chunk));
@@ -193,7 +193,32 @@ impl<'m> Session<'m> {
             from = to;
         }
         self.history.extend(prompt.rows().skip(shared));
-        Ok(all)
+        Ok((all, shared))
+    }
+
+    /// Cuts the cache to `shared` rows, or to fewer: a recurrence starts again, an image that is read whole is not kept
+    /// in part.
+    fn cut_back(&mut self, prompt: &Prompt, shared: usize) -> usize {
+        let mut shared = self.cache.truncate(shared);
+        if self.model.reads_images_whole() {
+            while let Some(image) = prompt.image_from(shared).filter(|i| i.start < shared) {
+                shared = self.cache.truncate(image.start);
+            }
+        }
+        shared
+    }
+
+    /// Where the pass that starts at row `from` ends, and whether it is a whole image.
+    fn chunk_end(&self, prompt: &Prompt, from: usize) -> (usize, bool) {
+        let to = prompt.len().min(from.saturating_add(self.chunk));
+        if !self.model.reads_images_whole() {
+            return (to, false);
+        }
+        match prompt.image_from(from) {
+            Some(image) if image.start == from => (image.end, true),
+            Some(image) => (to.min(image.start), false),
+            None => (to, false),
+        }
     }
 
     /// Where to take a checkpoint in a prompt of which `shared` rows are there, if at all.
@@ -223,7 +248,13 @@ impl<'m> Session<'m> {
             .any(|(part, ..)| matches!(part, PromptPart::Image(_)));
         // Slice 0 of an image's rows is its embedding, the others are DeepStack's.
         let mut slices: Vec<Vec<Tensor<3>>> = vec![Vec::new(); if images { layers } else { 1 }];
+        let mut ids = vec![0; to - from];
+        let mut row = 0;
         for (part, a, b) in pieces {
+            if let PromptPart::Tokens(tokens) = part {
+                ids[row..row + b - a].copy_from_slice(&tokens[a..b]);
+            }
+            row += b - a;
             for (i, slice) in slices.iter_mut().enumerate() {
                 slice.push(match part {
                     PromptPart::Image(image) => image
@@ -244,10 +275,11 @@ impl<'m> Session<'m> {
             1 => parts.remove(0),
             _ => Tensor::cat(parts, 1),
         });
+        let embeddings = slices.next().expect("there is always a first slice");
         ModelInput {
-            embeddings: slices.next().expect("there is always a first slice"),
             deepstack: slices.collect(),
-            positions,
+            tokens: Some(self.ids(&ids)),
+            ..ModelInput::new(embeddings, positions)
         }
     }
 

@@ -241,6 +241,8 @@ impl Session<'_> {
             embeddings: Tensor::zeros([1, 1, self.model().hidden_size()], &self.model().device()),
             deepstack: Vec::new(),
             positions: Positions::run(0, 1),
+            tokens: None,
+            whole_image: false,
         };
         self.model()
             .forward_input(input, &mut cache, LogitsOf::Last);

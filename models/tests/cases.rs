@@ -18,6 +18,9 @@ const EXACT: &[(&str, &str)] = &[
     ("qwen2/model-bf16.gguf", "qwen2/text"),
     ("qwen3/model-f32.gguf", "qwen3/text"),
     ("gemma3/model-bf16.gguf", "gemma3/text"),
+    ("gemma4-e/model-bf16.gguf", "gemma4-e/text"),
+    ("gemma4/model-bf16.gguf", "gemma4/text"),
+    ("gemma4uv/model-bf16.gguf", "gemma4uv/text"),
     ("qwen3vl/model-bf16.gguf", "qwen3vl/text"),
     ("qwen3moe/model-bf16.gguf", "qwen3moe/text"),
     ("qwen3moe/model-q4_k_m.gguf", "qwen3moe/text-q4_k_m"),
@@ -256,12 +259,12 @@ fn a_half_precision_cache_stays_close() {
             &model.session(&options).feed_all(&want.tokens).unwrap(),
             &want.logits,
         );
-        // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 at most before attention averages them. Muse-Glimmer's norm
-        // makes queries long by design, which sharpens the weights and with them the error.
-        let limit = if file.starts_with("muse-glimmer") {
-            1e-5
-        } else {
-            1e-6
+        // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 at most before attention averages them. Norms make the queries of
+        // Muse-Glimmer and Gemma 4 long by design, which sharpens the weights and with them the error.
+        let sharp = ["muse-glimmer", "gemma4"];
+        let limit = match sharp.iter().any(|family| file.starts_with(family)) {
+            true => 1e-5,
+            false => 1e-6,
         };
         assert!(e <= limit && e > 0.0, "{file}: NMSE {e:.1e}");
     });

@@ -49,11 +49,7 @@ fn loss(model: &DenseDecoder, input: ModelInput) -> Tensor<1> {
 }
 
 fn text_input(model: &DenseDecoder, device: &Device) -> ModelInput {
-    ModelInput {
-        embeddings: model.embed(ids(device)),
-        deepstack: Vec::new(),
-        positions: Positions::run(0, 6),
-    }
+    ModelInput::new(model.embed(ids(device)), Positions::run(0, 6))
 }
 
 fn value(loss: &Tensor<1>) -> f32 {
@@ -149,12 +145,12 @@ fn every_weight_of_a_tower_has_a_gradient() {
     let text = model.embed(ids(&device));
     let mut thw = vec![[0, 0, 0]];
     thw.extend(Positions::run(1, 6).thw());
+    let embeddings = Tensor::cat(vec![slice(0), text], 1);
     let input = ModelInput {
-        embeddings: Tensor::cat(vec![slice(0), text], 1),
         deepstack: (1..3)
             .map(|i| Tensor::cat(vec![slice(i), zeros.clone()], 1))
             .collect(),
-        positions: Positions::from_thw(thw),
+        ..ModelInput::new(embeddings, Positions::from_thw(thw))
     };
     let gradients = GradientsParams::from_grads(loss(&model, input).backward(), &tower);
     let parameters = tower.collect(None, None, false).len();

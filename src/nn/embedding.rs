@@ -40,6 +40,11 @@ impl GgmlEmbedding {
         }
     }
 
+    /// Where the weight is.
+    pub fn device(&self) -> Device {
+        self.weight.device()
+    }
+
     /// Ids `[batch, seq]` to f32 vectors `[batch, seq, d_model]`.
     ///
     /// # Panics

@@ -156,6 +156,11 @@ impl GgmlParam {
         self.adapters.iter().fold(output, add)
     }
 
+    /// Where the weight is.
+    pub fn device(&self) -> Device {
+        self.words.lazy_device()
+    }
+
     /// Type and shape, `None` until a weight is loaded.
     pub fn layout(&self) -> Option<&GgmlLayout> {
         self.loaded.as_ref().map(|d| &d.layout)

@@ -20,7 +20,9 @@ pub(super) fn load<M: ModuleSnapshot>(
 ) -> Result<ApplyResult, GgufStoreError> {
     let packed = ggml_paths(module);
     let gguf = store.source()?.clone();
-    let scales = scales_of(&gguf, |name| packed.contains(&store.names.to_module(name)));
+    let scales = scales_of(&gguf, &store.names, |name| {
+        packed.contains(&store.names.to_module(name))
+    });
     let pieces = pieces_of(&gguf, &packed, &store.names);
     let beside: HashSet<String> = scales
         .values()
@@ -215,17 +217,24 @@ pub(super) fn scale_name(name: &str) -> String {
 }
 
 /// For each weight that `packed` says is one, the tensors beside it that scale it: `X.scale` or `X.weight.scale`, and
-/// `X.input_scale`.
-fn scales_of(gguf: &Gguf, packed: impl Fn(&str) -> bool) -> HashMap<&str, Vec<&TensorInfo>> {
-    let mut scales: HashMap<&str, Vec<&TensorInfo>> = HashMap::new();
+/// `X.input_scale`. A tensor that `names` gives a place in the module is no factor, whatever it is called.
+fn scales_of<'a>(
+    gguf: &'a Gguf,
+    names: &NameMap,
+    packed: impl Fn(&str) -> bool,
+) -> HashMap<&'a str, Vec<&'a TensorInfo>> {
+    let mut scales: HashMap<&'a str, Vec<&'a TensorInfo>> = HashMap::new();
     for weight in gguf.tensors().map(TensorInfo::name) {
         let stem = weight.strip_suffix(".weight").unwrap_or(weight);
-        let names = [
+        let beside = [
             format!("{stem}.scale"),
             format!("{weight}.scale"),
             format!("{stem}.input_scale"),
         ];
-        for name in names {
+        for name in beside {
+            if names.to_module(&name) != name {
+                continue;
+            }
             if let Some(info) = gguf.tensor(&name).filter(|_| packed(weight)) {
                 let beside = scales.entry(weight).or_default();
                 if beside.iter().all(|b| b.name() != info.name()) {

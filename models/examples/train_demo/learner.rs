@@ -100,10 +100,10 @@ impl Learner {
         let deepstack = (1..width / hidden)
             .map(|i| Tensor::cat(vec![nothing(first), part(i), nothing(all - first)], 1))
             .collect();
+        let embeddings = Tensor::cat(vec![before, part(0), behind], 1);
         let input = ModelInput {
-            embeddings: Tensor::cat(vec![before, part(0), behind], 1),
             deepstack,
-            positions: batch.positions(words),
+            ..ModelInput::new(embeddings, batch.positions(words))
         };
         let mut cache = self.text.new_cache(all + IMAGE, CacheDtype::F32);
         let logits = self.text.forward_input(input, &mut cache, LogitsOf::All);

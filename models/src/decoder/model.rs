@@ -3,13 +3,15 @@
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf::Arithmetic;
+use burn_gguf::device::on_device;
 use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
 
 use super::DecoderConfig;
 use crate::layers::{
-    AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, MoeConfig, RmsNorm,
-    Rope, RopeTable,
+    AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, KvSource,
+    MoeConfig, RmsNorm, Rope, RopeTable,
 };
+use crate::placement::Placement;
 use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 
 /// Token embedding, layers, a final norm and the output head.
@@ -34,6 +36,11 @@ pub struct DenseDecoder {
 impl DenseDecoder {
     /// A model to be loaded from a file.
     pub fn uninitialized(config: &DecoderConfig, arithmetic: Arithmetic, device: &Device) -> Self {
+        Self::placed(config, arithmetic, &Placement::one(config.layers(), device))
+    }
+
+    /// A model over several devices, to be loaded from a file.
+    pub fn placed(config: &DecoderConfig, arithmetic: Arithmetic, placement: &Placement) -> Self {
         let layer = |i: usize| {
             let behind_lead = i >= config.dense_lead;
             let attention = AttentionConfig {
@@ -44,7 +51,9 @@ impl DenseDecoder {
                 scale: config.attention_scale,
                 window: config.windows[i],
                 qkv_bias: config.qkv_bias,
+                kv: KvSource::Apart,
                 qk_norm: config.qk_norm,
+                v_norm: false,
                 gate: config.attention_gate,
                 indexer: config.indexer.clone().filter(|_| behind_lead),
                 eps: config.eps,
@@ -65,14 +74,19 @@ impl DenseDecoder {
                 post_norms: config.post_norms,
                 eps: config.eps,
             };
-            DecoderLayer::uninitialized(&layer, device)
+            DecoderLayer::uninitialized(&layer, placement.layer(i), placement.experts(i))
         };
+        let device = placement.last();
         let output = (!config.tied_output).then(|| {
             GgmlLinear::uninitialized(config.hidden, config.vocab_size, false, device)
                 .with_arithmetic(arithmetic)
         });
         Self {
-            embedding: GgmlEmbedding::uninitialized(config.vocab_size, config.hidden, device),
+            embedding: GgmlEmbedding::uninitialized(
+                config.vocab_size,
+                config.hidden,
+                placement.first(),
+            ),
             layers: (0..config.layers()).map(layer).collect(),
             output_norm: RmsNorm::new(config.hidden, config.eps, device),
             output,
@@ -90,7 +104,10 @@ impl DenseDecoder {
     fn head(&self, x: Tensor<3>) -> Tensor<3> {
         let logits = match &self.output {
             Some(output) => output.forward(x),
-            None => self.embedding.as_linear(x, self.arithmetic),
+            None => {
+                let x = on_device(x, &self.embedding.device());
+                self.embedding.as_linear(x, self.arithmetic)
+            }
         };
         let logits = match self.config.logit_scale {
             Some(scale) => logits * scale,
@@ -125,7 +142,7 @@ impl TextModel for DenseDecoder {
     }
 
     fn device(&self) -> Device {
-        self.output_norm.weight.lazy_device()
+        self.embedding.device()
     }
 
     fn hidden_size(&self) -> usize {
@@ -161,17 +178,14 @@ impl TextModel for DenseDecoder {
             embeddings: mut x,
             deepstack,
             positions,
+            ..
         } = input;
         let [batch, seq, hidden] = x.dims();
         let start = cache.len();
         let limits = cache.limits();
-        let device = x.device();
-        let [full, sliding]: [RopeTable; 2] = self
-            .ropes
-            .each_ref()
-            .map(|rope| rope.table(&positions, &device));
+        let mut ropes = RopeTables::new(self.ropes.each_ref(), &positions);
         if let Some(eps) = self.config.input_norm {
-            x = functional::rms_norm(x, Tensor::ones([hidden], &device), eps);
+            x = functional::rms_norm(x, Tensor::ones([hidden], &x.device()), eps);
         }
         let mut deepstack = deepstack.into_iter();
         for ((layer, layer_cache), window) in self
@@ -180,13 +194,15 @@ impl TextModel for DenseDecoder {
             .zip(cache.layers_mut())
             .zip(&self.config.windows)
         {
+            x = on_device(x, &layer.device());
+            let [full, sliding] = ropes.on(&x.device());
             let rope = match window {
-                Some(_) => Some(&sliding),
-                None => (!self.config.nope_full).then_some(&full),
+                Some(_) => Some(sliding),
+                None => (!self.config.nope_full).then_some(full),
             };
             x = layer.forward(x, rope, layer_cache, start, limits);
             if let Some(image) = deepstack.next() {
-                x = x + image;
+                x = x + on_device(image, &layer.device());
             }
         }
         cache.advance(&positions);

@@ -9,6 +9,7 @@ use crate::error::ModelError;
 use crate::layers::AttentionGate;
 use crate::load::{self, LoadOptions, LoadReport};
 use crate::model::TextModel;
+use crate::placement::Placement;
 
 /// GGUF tensor names of the parts all dense decoders share, and the module paths they fill.
 pub const SHARED_BINDINGS: &[(&str, &str)] = &[
@@ -38,7 +39,7 @@ pub const SHARED_BINDINGS: &[(&str, &str)] = &[
 ];
 
 /// Builds the module of `config` on `device` and fills it from the file, by the shared bindings and the family's own.
-pub(super) fn load_module(
+pub fn load_decoder(
     gguf: &Gguf,
     config: &DecoderConfig,
     bindings: &[(&str, &str)],
@@ -46,15 +47,19 @@ pub(super) fn load_module(
     options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
     let gguf = with_queries_keys_and_values_apart(gguf, config)?;
-    let model = DenseDecoder::uninitialized(config, options.arithmetic, device);
+    let placement = Placement::plan(&gguf, config.layers(), device, &options.placement)?;
+    let model = DenseDecoder::placed(config, options.arithmetic, &placement);
     let tables: &[&[_]] = &[SHARED_BINDINGS, EXPERT_BINDINGS, bindings];
     let (model, mut report) = load::load_module(&gguf, model, tables, options)?;
-    let layers = config.layers();
-    (report.skipped, report.unused) = report
-        .unused
+    set_aside(&mut report, config.layers());
+    Ok((model, report))
+}
+
+/// Tells tensors of blocks behind the last layer from those that are left over.
+pub(super) fn set_aside(report: &mut LoadReport, layers: usize) {
+    (report.skipped, report.unused) = std::mem::take(&mut report.unused)
         .into_iter()
         .partition(|name| block(name).is_some_and(|block| block >= layers));
-    Ok((model, report))
 }
 
 /// The file with each `attn_qkv` of a layer with attention seen as what it holds: the rows of queries, keys and values.
@@ -102,6 +107,6 @@ pub(super) fn load(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let (model, report) = load_module(gguf, config, bindings, device, options)?;
+    let (model, report) = load_decoder(gguf, config, bindings, device, options)?;
     Ok((Box::new(model), report))
 }

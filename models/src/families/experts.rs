@@ -42,7 +42,19 @@ pub const EXPERT_BINDINGS: &[(&str, &str)] = &[
 /// # Errors
 /// A missing or contradictory key.
 pub fn softmax_experts(gguf: &Gguf, model: &DecoderConfig) -> Result<MoeConfig, ModelError> {
-    read(gguf, model, Gating::Softmax)
+    softmax_experts_of(gguf, model, 0)
+}
+
+/// As [`softmax_experts`], by the tensors of one layer.
+///
+/// # Errors
+/// A missing or contradictory key.
+pub fn softmax_experts_of(
+    gguf: &Gguf,
+    model: &DecoderConfig,
+    layer: usize,
+) -> Result<MoeConfig, ModelError> {
+    read(gguf, model, Gating::Softmax, layer)
 }
 
 /// The experts of `minimax-m2`: shares are sigmoids, the choice among them has a bias, and those chosen add up to 1.
@@ -62,7 +74,7 @@ pub fn sigmoid_experts(gguf: &Gguf, model: &DecoderConfig) -> Result<MoeConfig, 
     }
     Ok(MoeConfig {
         choice_bias: true,
-        ..read(gguf, model, Gating::Sigmoid)?
+        ..read(gguf, model, Gating::Sigmoid, model.dense_lead)?
     })
 }
 
@@ -88,10 +100,15 @@ pub fn experts_beside_a_shared_one(
     })
 }
 
-fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig, ModelError> {
+fn read(
+    gguf: &Gguf,
+    model: &DecoderConfig,
+    gating: Gating,
+    layer: usize,
+) -> Result<MoeConfig, ModelError> {
     let keys = MetadataReader::new(gguf.metadata(), &model.architecture);
     let experts: usize = keys.get("expert_count")?;
-    let block = |name: &str| format!("blk.{}.{name}.weight", model.dense_lead);
+    let block = |name: &str| format!("blk.{}.{name}.weight", layer);
     let router = gguf.require(&block("ffn_gate_inp"))?;
     if experts == 0 || router.shape().get(1) != Some(&(experts as u64)) {
         let reason = format!("the router's tensor has the shape {:?}", router.shape());
@@ -102,7 +119,7 @@ fn read(gguf: &Gguf, model: &DecoderConfig, gating: Gating) -> Result<MoeConfig,
         let reason = format!("it must be 1 to {experts}, the number of experts");
         return Err(keys.invalid("expert_used_count", used, &reason));
     }
-    let fallback = model.intermediate[0] / used;
+    let fallback = model.intermediate[layer] / used;
     let intermediate: usize = keys.get_or("expert_feed_forward_length", fallback)?;
     let fused_gate_up = gguf.tensor(&block("ffn_gate_up_exps")).is_some();
     // Refused before anything of that size is laid out.

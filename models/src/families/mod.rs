@@ -3,6 +3,7 @@
 pub mod dense;
 pub mod experts;
 pub mod gemma3;
+pub mod gemma4;
 pub mod minimax_m2;
 pub mod minimax_m3;
 pub mod muse_glimmer;

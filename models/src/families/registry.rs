@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use burn_gguf::gguf::Gguf;
 
-use super::{gemma3, minimax_m2, minimax_m3, muse_glimmer, qwen, qwen3vl, qwen35};
+use super::{gemma3, gemma4, minimax_m2, minimax_m3, muse_glimmer, qwen, qwen3vl, qwen35};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport};
 use crate::model::TextModel;
@@ -117,6 +117,24 @@ const FAMILIES: &[Family] = &[
             "scaled embeddings",
         ],
         load: gemma3::load,
+    },
+    Family {
+        architecture: "gemma4",
+        models: "Gemma 4 (26B-A4B, 31B, 12B, E2B, E4B)",
+        parts: &[
+            "per-head QK and V norms",
+            "sandwich norms",
+            "GeGLU",
+            "sliding-window layers of another head width",
+            "values from the key projection",
+            "proportional rotation",
+            "softmax top-k experts beside the MLP",
+            "embeddings per layer",
+            "shared keys and values",
+            "capped logits",
+            "images",
+        ],
+        load: gemma4::load,
     },
     Family {
         architecture: "minimax-m2",

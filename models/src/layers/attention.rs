@@ -3,10 +3,12 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_gguf::Arithmetic;
+use burn_gguf::device::on_device;
 use burn_gguf::nn::{GgmlLinear, functional};
 use burn_gguf::ops::AttentionParams;
 
-use super::{CacheLimits, Indexer, IndexerConfig, LayerCache, RmsNorm, RopeTable};
+use super::norm::weightless_rms_norm;
+use super::{CacheLimits, CachedRows, Indexer, IndexerConfig, LayerCache, RmsNorm, RopeTable};
 
 /// How queries and keys are normalized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,18 @@ pub enum AttentionGate {
     InQuery,
 }
 
+/// Where keys and values come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvSource {
+    /// A projection of the input each.
+    #[default]
+    Apart,
+    /// One projection: values are what keys are before their norm and rotation.
+    Joined,
+    /// The cache of an earlier layer, which has appended the same rows already.
+    Shared,
+}
+
 /// Shape and options of an [`Attention`] layer.
 #[derive(Clone, Debug)]
 pub struct AttentionConfig {
@@ -49,8 +63,12 @@ pub struct AttentionConfig {
     pub window: Option<usize>,
     /// Whether query, key and value projections have a bias.
     pub qkv_bias: bool,
+    /// Where keys and values come from.
+    pub kv: KvSource,
     /// How queries and keys are normalized.
     pub qk_norm: QkNorm,
+    /// Whether each value head is normalized, without weights.
+    pub v_norm: bool,
     /// The gate on what attention found.
     pub gate: AttentionGate,
     /// The choice of the blocks of keys that are seen, where not all are.
@@ -61,15 +79,15 @@ pub struct AttentionConfig {
     pub arithmetic: Arithmetic,
 }
 
-/// Causal grouped-query attention.
+/// Grouped-query attention.
 #[derive(Module, Debug)]
 pub struct Attention {
     /// Query projection, `[hidden] -> [heads * head_dim]`, or twice that with a gate in it.
     pub q: GgmlLinear,
     /// Key projection, `[hidden] -> [kv_heads * head_dim]`.
-    pub k: GgmlLinear,
+    pub k: Option<GgmlLinear>,
     /// Value projection, `[hidden] -> [kv_heads * head_dim]`.
-    pub v: GgmlLinear,
+    pub v: Option<GgmlLinear>,
     /// Output projection, `[heads * head_dim] -> [hidden]`.
     pub output: GgmlLinear,
     /// Norm of each query head, or of all together.
@@ -80,6 +98,8 @@ pub struct Attention {
     pub gate: Option<GgmlLinear>,
     /// The choice of the blocks of keys that are seen.
     pub indexer: Option<Indexer>,
+    #[module(skip)]
+    v_eps: Option<f32>,
     #[module(skip)]
     gate_in_query: bool,
     #[module(skip)]
@@ -120,11 +140,16 @@ impl Attention {
                 AttentionGate::InQuery => linear(config.hidden, 2 * q_width, config.qkv_bias),
                 _ => linear(config.hidden, q_width, config.qkv_bias),
             },
-            k: linear(config.hidden, kv_width, config.qkv_bias),
-            v: linear(config.hidden, kv_width, config.qkv_bias),
+            k: (config.kv != KvSource::Shared)
+                .then(|| linear(config.hidden, kv_width, config.qkv_bias)),
+            v: (config.kv == KvSource::Apart)
+                .then(|| linear(config.hidden, kv_width, config.qkv_bias)),
             output: linear(q_width, config.hidden, false),
             q_norm: norm(config.heads),
-            k_norm: norm(config.kv_heads),
+            k_norm: (config.kv != KvSource::Shared)
+                .then(|| norm(config.kv_heads))
+                .flatten(),
+            v_eps: config.v_norm.then_some(config.eps),
             gate: (config.gate == AttentionGate::Apart)
                 .then(|| linear(config.hidden, q_width, false)),
             indexer: (config.indexer.as_ref())
@@ -139,8 +164,11 @@ impl Attention {
         }
     }
 
-    /// `[batch, seq, hidden] -> [batch, seq, hidden]`; the tokens stand at `position` and after, the cache holds
+    /// `[batch, seq, hidden] -> [batch, seq, hidden]`, causal; the tokens stand at `position` and after, the cache holds
     /// everything before. Without a `rope`, positions do not matter.
+    ///
+    /// # Panics
+    /// As [`forward_seeing`](Self::forward_seeing).
     pub fn forward(
         &self,
         x: Tensor<3>,
@@ -149,13 +177,40 @@ impl Attention {
         position: usize,
         limits: CacheLimits,
     ) -> Tensor<3> {
+        self.forward_seeing(x, rope, cache, position, limits, true)
+    }
+
+    /// As [`forward`](Self::forward); not `causal`, the tokens of this call all see each other, within the window
+    /// backwards. With [`KvSource::Shared`], `cache` is that of the layer whose keys and values are read.
+    ///
+    /// # Panics
+    /// If keys are shared and that layer has not appended its own.
+    pub fn forward_seeing(
+        &self,
+        x: Tensor<3>,
+        rope: Option<&RopeTable>,
+        cache: &mut LayerCache,
+        position: usize,
+        limits: CacheLimits,
+        causal: bool,
+    ) -> Tensor<3> {
         let [batch, seq, _] = x.dims();
         let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone()));
         let seen = self.indexer.as_ref().and_then(|indexer| {
             let blocks = indexer.forward(x.clone(), rope, cache, position, limits);
             blocks.map(|blocks| (blocks, indexer.block_size()))
         });
-        let [q, k, v] = GgmlLinear::forward_triple([&self.q, &self.k, &self.v], x);
+        let (q, kv) = match (&self.k, &self.v) {
+            (Some(k), Some(v)) => {
+                let [q, k, v] = GgmlLinear::forward_triple([&self.q, k, v], x);
+                (q, Some((k, v)))
+            }
+            (Some(k), None) => {
+                let [q, k] = GgmlLinear::forward_pair([&self.q, k], x);
+                (q, Some((k.clone(), k)))
+            }
+            (None, _) => (self.q.forward(x), None),
+        };
         let (q, gate) = match self.gate_in_query {
             true => {
                 let both = q.reshape([batch, seq, self.heads, 2 * self.head_dim]);
@@ -181,13 +236,29 @@ impl Attention {
             }
         };
         let q = prepared(q, self.heads, &self.q_norm);
-        let k = prepared(k, self.kv_heads, &self.k_norm);
-        let v = heads(v, self.kv_heads);
-        let rows = cache.append(k, v, position, self.window, limits);
+        let rows = match kv {
+            Some((k, v)) => {
+                let k = prepared(k, self.kv_heads, &self.k_norm);
+                let v = heads(v, self.kv_heads);
+                let v = match self.v_eps {
+                    Some(eps) => weightless_rms_norm(v, eps),
+                    None => v,
+                };
+                cache.append(k, v, position, self.window, limits)
+            }
+            None => {
+                let rows = cache.read().expect("the layer whose keys are shared ran before");
+                CachedRows {
+                    k: on_device(rows.k, &q.device()),
+                    v: on_device(rows.v, &q.device()),
+                    ..rows
+                }
+            }
+        };
         let params = AttentionParams {
             len: rows.len,
             scale: self.scale,
-            causal: true,
+            causal,
             window: self.window,
             softcap: None,
         };

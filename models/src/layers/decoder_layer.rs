@@ -50,8 +50,12 @@ pub struct DecoderLayer {
 }
 
 impl DecoderLayer {
-    /// A layer to be loaded from a file.
-    pub fn uninitialized(config: &DecoderLayerConfig, device: &Device) -> Self {
+    /// A layer to be loaded from a file; its experts may have a device of their own.
+    pub fn uninitialized(
+        config: &DecoderLayerConfig,
+        device: &Device,
+        experts_device: &Device,
+    ) -> Self {
         let hidden = config.attention.hidden;
         let norm = || RmsNorm::new(hidden, config.eps, device);
         let post = || (config.post_norms).map(|eps| RmsNorm::new(hidden, eps, device));
@@ -76,9 +80,15 @@ impl DecoderLayer {
                     device,
                 )
             }),
-            moe: (config.moe.as_ref()).map(|moe| Moe::uninitialized(moe, device)),
+            moe: (config.moe.as_ref())
+                .map(|moe| Moe::uninitialized(moe, device, experts_device)),
             post_mlp_norm: post(),
         }
+    }
+
+    /// Where the layer is, its experts aside.
+    pub fn device(&self) -> Device {
+        self.attention_norm.weight.lazy_device()
     }
 
     /// `[batch, seq, hidden] -> [batch, seq, hidden]`.

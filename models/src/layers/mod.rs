@@ -11,7 +11,7 @@ mod norm;
 mod positions;
 mod rope;
 
-pub use attention::{Attention, AttentionConfig, AttentionGate, QkNorm};
+pub use attention::{Attention, AttentionConfig, AttentionGate, KvSource, QkNorm};
 pub use cache::{CacheDtype, CacheLimits, CachedRows, KvCache, LayerCache};
 pub(crate) use cache::{LayerParts, PART_NAMES, PartError};
 pub use decoder_layer::{DecoderLayer, DecoderLayerConfig};
@@ -19,6 +19,7 @@ pub use delta_net::{DeltaNetConfig, DeltaState, GatedDeltaNet};
 pub use indexer::{Indexer, IndexerConfig};
 pub use mlp::GatedMlp;
 pub use moe::{Gating, Moe, MoeConfig};
+pub(crate) use norm::weightless_rms_norm;
 pub use norm::{LayerNorm, RmsNorm};
 pub use positions::Positions;
-pub use rope::{Rope, RopeConfig, RopeTable, Yarn};
+pub use rope::{Rope, RopeConfig, RopeTable, RopeTables, Yarn};

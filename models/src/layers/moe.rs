@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use burn_gguf::Arithmetic;
+use burn_gguf::device::on_device;
 use burn_gguf::nn::{GgmlExperts, GgmlLinear, functional};
 use burn_gguf::ops::GluActivation;
 
@@ -79,20 +80,20 @@ struct Routes {
 }
 
 impl Moe {
-    /// A layer to be loaded from a file.
-    pub fn uninitialized(config: &MoeConfig, device: &Device) -> Self {
+    /// A layer to be loaded from a file; router and experts are on `experts_device`, what all tokens share is on `device`.
+    pub fn uninitialized(config: &MoeConfig, device: &Device, experts_device: &Device) -> Self {
         let experts = |input, output| {
-            GgmlExperts::uninitialized(config.experts, input, output, device)
+            GgmlExperts::uninitialized(config.experts, input, output, experts_device)
                 .with_arithmetic(config.arithmetic)
         };
         let apart = || (!config.fused_gate_up).then(|| experts(config.hidden, config.intermediate));
         Self {
-            router: GgmlLinear::uninitialized(config.hidden, config.experts, false, device)
+            router: GgmlLinear::uninitialized(config.hidden, config.experts, false, experts_device)
                 // The choice is a comparison: rounding would make it another one.
                 .with_arithmetic(Arithmetic::Exact),
             choice_bias: config
                 .choice_bias
-                .then(|| Param::from_tensor(Tensor::zeros([config.experts], device))),
+                .then(|| Param::from_tensor(Tensor::zeros([config.experts], experts_device))),
             gate: apart(),
             up: apart(),
             gate_up: config
@@ -113,8 +114,11 @@ impl Moe {
 
     /// `[batch, seq, hidden] -> [batch, seq, hidden]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let [batch, seq, hidden] = x.dims();
-        let tokens = batch * seq;
+        self.forward_routed(x.clone(), x)
+    }
+
+    /// As [`forward`](Self::forward), where the router reads something else than the experts.
+    pub fn forward_routed(&self, x: Tensor<3>, routed_by: Tensor<3>) -> Tensor<3> {
         let shared = self.shared.as_ref().map(|shared| {
             let y = shared.forward(x.clone());
             match &self.shared_gate {
@@ -122,9 +126,22 @@ impl Moe {
                 None => y,
             }
         });
+        // The experts may be elsewhere.
+        let (home, there) = (x.device(), self.router.weight.device());
+        let y = self.experts(on_device(x, &there), on_device(routed_by, &there));
+        let y = on_device(y, &home);
+        match shared {
+            Some(shared) => y + shared,
+            None => y,
+        }
+    }
+
+    fn experts(&self, x: Tensor<3>, routed_by: Tensor<3>) -> Tensor<3> {
+        let [batch, seq, hidden] = x.dims();
+        let tokens = batch * seq;
         let (used, width) = (self.config.used, self.config.intermediate);
         let x = x.reshape([tokens, hidden]);
-        let Routes { ids, shares } = self.route(x.clone());
+        let Routes { ids, shares } = self.route(routed_by.reshape([tokens, hidden]));
         let x = x.reshape([tokens, 1, hidden]);
         let (gate, up) = match (&self.gate_up, &self.gate, &self.up) {
             (Some(gate_up), ..) => {
@@ -144,11 +161,7 @@ impl Moe {
         // A sum over few slots by slices: devices differ in the reductions they can do.
         let slot = |i: usize| y.clone().slice([0..tokens, i..i + 1, 0..hidden]);
         let sum = (1..used).fold(slot(0), |sum, i| sum + slot(i));
-        let sum = sum.reshape([batch, seq, hidden]);
-        match shared {
-            Some(shared) => sum + shared,
-            None => sum,
-        }
+        sum.reshape([batch, seq, hidden])
     }
 
     /// Chooses on the host: a router's logits are few, and ties then fall the same way on every device.

@@ -30,6 +30,12 @@ impl RmsNorm {
     }
 }
 
+/// [`RmsNorm`] without weights.
+pub(crate) fn weightless_rms_norm<const D: usize>(x: Tensor<D>, eps: f32) -> Tensor<D> {
+    let ones = Tensor::ones([x.dims()[D - 1]], &x.device());
+    functional::rms_norm(x, ones, eps)
+}
+
 /// `(x - mean) * rsqrt(var + eps) * weight + bias` over the last dimension.
 #[derive(Module, Debug)]
 pub struct LayerNorm {

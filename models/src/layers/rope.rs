@@ -34,6 +34,8 @@ pub struct RopeConfig {
     pub yarn: Option<Yarn>,
     /// How the values of a head pair up.
     pub style: RopeStyle,
+    /// What the frequency of each pair is divided by, `[n_rot / 2]`.
+    pub divisors: Option<Vec<f32>>,
     /// Interleaved multi-axis rotation (IMROPE): of every three pairs the second turns by the row and the third by the
     /// column, up to as many as these sections for time, row and column say; the rest turns by the time.
     pub sections: Option<[usize; 3]>,
@@ -49,6 +51,7 @@ impl RopeConfig {
             attn_factor: 1.0,
             yarn: None,
             style,
+            divisors: None,
             sections: None,
         }
     }
@@ -64,6 +67,14 @@ impl RopeConfig {
 
     /// Angle per position of each pair, `[n_rot / 2]`.
     fn frequencies(&self) -> Vec<f64> {
+        let mut frequencies = self.undivided();
+        for (frequency, &divisor) in frequencies.iter_mut().zip(self.divisors.iter().flatten()) {
+            *frequency /= f64::from(divisor);
+        }
+        frequencies
+    }
+
+    fn undivided(&self) -> Vec<f64> {
         let n_rot = self.n_rot as f64;
         let plain = (0..self.n_rot / 2).map(|i| self.base.powf(-2.0 * i as f64 / n_rot));
         let Some(yarn) = &self.yarn else {
@@ -152,6 +163,35 @@ impl RopeTable {
     }
 }
 
+/// The tables of a pass on each device it comes to.
+pub struct RopeTables<'a, const N: usize> {
+    ropes: [&'a Rope; N],
+    positions: &'a Positions,
+    // The device of the last layer, on which the next most likely is too.
+    last: Option<(Device, [RopeTable; N])>,
+}
+
+impl<'a, const N: usize> RopeTables<'a, N> {
+    /// Of these ropes at these positions.
+    pub fn new(ropes: [&'a Rope; N], positions: &'a Positions) -> Self {
+        Self {
+            ropes,
+            positions,
+            last: None,
+        }
+    }
+
+    /// The tables on a device.
+    pub fn on(&mut self, device: &Device) -> &[RopeTable; N] {
+        if self.last.as_ref().is_none_or(|(last, _)| last != device) {
+            let tables = self.ropes.map(|rope| rope.table(self.positions, device));
+            self.last = Some((device.clone(), tables));
+        }
+        let (_, tables) = self.last.as_ref().expect("just made");
+        tables
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +201,14 @@ mod tests {
         let f = RopeConfig::new(4, 100.0, RopeStyle::Neox).frequencies();
         assert_eq!(f.len(), 2);
         assert!((f[0] - 1.0).abs() < 1e-12 && (f[1] - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn divided_frequencies_stand_still() {
+        let mut config = RopeConfig::new(4, 100.0, RopeStyle::Neox);
+        config.divisors = Some(vec![1.0, 1e30]);
+        let f = config.frequencies();
+        assert!(f[0] == 1.0 && f[1] < 1e-30);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use super::discover::{Found, How, LogLevel, LogLine, VisionSource, find};
 use super::mmproj::{Activation, Mmproj, TextFacts};
 use super::processor::{ImageProcessor, ProcessorKind, ProcessorStyle};
 use super::towers::vit::VitConfig;
-use super::towers::{MiniMaxM3Tower, PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig, VisionTower};
+use super::towers::{
+    Gemma4UvTower, Gemma4VTower, MiniMaxM3Tower, PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig,
+    VisionTower,
+};
 use super::{Vision, VisionError};
 use crate::error::ModelError;
 use crate::load::{LoadOptions, LoadReport, load_module};
@@ -185,6 +188,14 @@ impl Vision {
     }
 }
 
+/// The projectors whose towers are run.
+const SUPPORTED: [ProcessorKind; 4] = [
+    ProcessorKind::MiniMaxM3,
+    ProcessorKind::Qwen3Vl,
+    ProcessorKind::Gemma4V,
+    ProcessorKind::Gemma4Uv,
+];
+
 fn open_tower(
     mmproj: &Mmproj,
     device: &Device,
@@ -199,20 +210,22 @@ fn open_tower(
     match mmproj.kind() {
         ProcessorKind::Qwen3Vl => Ok(Box::new(Qwen3VlTower::load(mmproj, device, options)?.0)),
         ProcessorKind::MiniMaxM3 => Ok(Box::new(MiniMaxM3Tower::load(mmproj, device, options)?.0)),
+        ProcessorKind::Gemma4V => Ok(Box::new(Gemma4VTower::load(mmproj, device, options)?.0)),
+        ProcessorKind::Gemma4Uv => Ok(Box::new(Gemma4UvTower::load(mmproj, device, options)?.0)),
         other => Err(VisionError::UnsupportedTower {
             projector: other.projector().to_owned(),
-            supported: [ProcessorKind::Qwen3Vl, ProcessorKind::MiniMaxM3]
-                .map(ProcessorKind::projector)
-                .join(", "),
+            supported: SUPPORTED.map(ProcessorKind::projector).join(", "),
         }),
     }
 }
 
-/// Fills a tower by its binding tables, which speak of tensors as mmproj files name them.
+/// Fills a tower by its binding tables, which speak of tensors as mmproj files name them. The tensors `read` came with the
+/// tower's configuration.
 pub(super) fn load_tower<M: Module>(
     mmproj: &Mmproj,
     tower: M,
     bindings: &[&[(&str, &str)]],
+    read: &[String],
     options: LoadOptions,
 ) -> Result<(M, LoadReport), VisionError> {
     let names = bindings
@@ -231,8 +244,9 @@ pub(super) fn load_tower<M: Module>(
     let tables: Vec<&[(&str, &str)]> = std::iter::once(&aliases[..])
         .chain(bindings.iter().copied())
         .collect();
-    let (tower, report) = load_module(mmproj.gguf(), tower, &tables, options)
+    let (tower, mut report) = load_module(mmproj.gguf(), tower, &tables, options)
         .map_err(|error| VisionError::load(mmproj, error))?;
+    report.unused.retain(|name| !read.contains(name));
     every_tensor_has_a_home(mmproj, &report)?;
     Ok((tower, report))
 }

@@ -4,6 +4,7 @@ mod chat;
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod gemma4;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub fn load_text(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(DenseDecoder, LoadReport), ModelError> {
-    dense::load_module(gguf, &config(gguf)?, qwen::BINDINGS, device, options)
+    dense::load_decoder(gguf, &config(gguf)?, qwen::BINDINGS, device, options)
 }
 
 /// GGUF tensor names and module paths of the text model, to save it; `{}` is the layer.

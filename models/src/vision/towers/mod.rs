@@ -1,11 +1,17 @@
 //! Vision towers: from a processed picture to rows the text model reads.
 
+pub mod axis_tables;
+mod gemma4uv;
+pub mod gemma4v;
 mod minimax_m3;
 pub mod patch_merger;
+mod planar;
 pub mod position_table;
 mod qwen3vl;
 pub mod vit;
 
+pub use gemma4uv::{Gemma4UvTower, Gemma4UvTowerConfig};
+pub use gemma4v::{Gemma4VTower, Gemma4VTowerConfig};
 pub use minimax_m3::{MiniMaxM3Tower, MiniMaxM3TowerConfig};
 pub use qwen3vl::{PatchWeights, Qwen3VlTower, Qwen3VlTowerConfig};
 
@@ -45,5 +51,18 @@ pub enum TowerError {
     StillPicturesOnly {
         /// The projector.
         projector: &'static str,
+    },
+    /// The picture has more patches to a side than the tower has positions.
+    #[error(
+        "a picture of {rows} rows and {columns} columns of patches has no positions beyond {entries} in this tower; make it \
+         smaller or allow fewer tokens"
+    )]
+    GridTooLarge {
+        /// Rows of patches.
+        rows: usize,
+        /// Columns of patches.
+        columns: usize,
+        /// Positions of an axis.
+        entries: usize,
     },
 }

@@ -163,7 +163,7 @@ impl Qwen3VlTower {
             .map(|(file, module)| (file.as_str(), module.as_str()))
             .collect();
         let tower = Self::uninitialized(&config, device);
-        load_tower(mmproj, tower, &[BINDINGS, &deepstack], options)
+        load_tower(mmproj, tower, &[BINDINGS, &deepstack], &[], options)
     }
 
     /// GGUF tensor names and module paths of the DeepStack mergers: a file names them by their block.
