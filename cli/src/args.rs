@@ -94,6 +94,9 @@ pub struct ModelArgs {
     /// Element type of the key/value cache
     #[arg(long, value_enum, default_value_t)]
     pub cache: CacheArg,
+    /// A low-rank adapter to apply, and how strongly (default 1); several add up
+    #[arg(long, value_name = "FILE[:SCALE]")]
+    pub lora: Vec<String>,
     #[command(flatten)]
     pub vision: VisionArgs,
 }
@@ -215,6 +218,9 @@ pub struct RunArgs {
     /// Feed the prompt as it is, without the chat template
     #[arg(long)]
     pub raw: bool,
+    /// Where to keep what was read: a file that is there is gone on from, and it is written at the end
+    #[arg(long, value_name = "FILE")]
+    pub prompt_cache: Option<PathBuf>,
     /// Do not print statistics
     #[arg(short, long)]
     pub quiet: bool,

@@ -12,6 +12,7 @@ use crate::error::ModelError;
 use crate::families::{families, family};
 use crate::generation::{GenerateError, GenerateOptions, Generation};
 use crate::load::{LoadOptions, LoadReport};
+use crate::lora::LoraFile;
 use crate::model::TextModel;
 use crate::prompt::Prompt;
 use crate::session::{Session, SessionOptions};
@@ -27,6 +28,7 @@ pub struct AutoModel {
     // Kept apart from the weights: whoever feeds token ids needs no tokenizer.
     tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     report: LoadReport,
+    lora: Vec<LoraFile>,
     // Its eyes, or why it has none.
     vision: Result<Vision, String>,
     vision_log: Vec<LogLine>,
@@ -91,6 +93,7 @@ impl AutoModel {
                 file: gguf.file().to_string(),
             });
         }
+        let lora = options.lora.clone();
         // The vocabulary and the weights are read side by side: the first takes a tenth of a second.
         let (tokenizer, loaded) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| Tokenizer::from_metadata(gguf.metadata()));
@@ -106,6 +109,7 @@ impl AutoModel {
             gguf,
             model,
             report,
+            lora,
             vision: Err("no mmproj file was looked for".to_owned()),
             vision_log: Vec::new(),
         })
@@ -170,7 +174,7 @@ impl AutoModel {
 
     /// An empty session.
     pub fn session(&self, options: &SessionOptions) -> Session<'_> {
-        Session::new(&*self.model, options).with_source(&self.gguf)
+        Session::new(&*self.model, options).with_source(&self.gguf, &self.lora)
     }
 
     /// Generates from a prompt in a session of its own.

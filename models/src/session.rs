@@ -5,6 +5,7 @@ use burn_gguf::gguf::Gguf;
 
 use crate::error::ModelError;
 use crate::layers::{CacheDtype, KvCache, Positions};
+use crate::lora::LoraFile;
 use crate::model::{LogitsOf, ModelInput, TextModel};
 use crate::prompt::{Prompt, PromptPart, PromptRow};
 
@@ -44,7 +45,7 @@ pub struct Session<'m> {
     // What the cache holds, as far as the cache was not cut.
     history: Vec<PromptRow>,
     // The model's file, to know a saved state by.
-    pub(crate) source: Option<&'m Gguf>,
+    pub(crate) source: Option<(&'m Gguf, &'m [LoraFile])>,
 }
 
 impl<'m> Session<'m> {
@@ -60,10 +61,10 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The session of a model from this file: its saved states are told from those of other models.
+    /// The session of a model from this file with these adapters: its saved states are told from those of other models.
     #[must_use]
-    pub fn with_source(mut self, gguf: &'m Gguf) -> Self {
-        self.source = Some(gguf);
+    pub fn with_source(mut self, gguf: &'m Gguf, lora: &'m [LoraFile]) -> Self {
+        self.source = Some((gguf, lora));
         self
     }
 

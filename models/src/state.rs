@@ -11,6 +11,7 @@ use burn_gguf::gguf::{FileName, Gguf, GgufError, GgufWriter, TensorInfo};
 use sha2::{Digest, Sha256};
 
 use crate::layers::{KvCache, LayerCache, LayerParts, PART_NAMES, PartError, Positions};
+use crate::lora::LoraFile;
 use crate::model::{LogitsOf, ModelInput};
 use crate::prompt::PromptRow;
 use crate::session::Session;
@@ -115,7 +116,7 @@ impl Session<'_> {
         writer
             .metadata("general.architecture", ARCHITECTURE)
             .metadata(VERSION_KEY, VERSION)
-            .metadata(MODEL_KEY, fingerprint(self.source))
+            .metadata(MODEL_KEY, fingerprint(self.source)?)
             .metadata(ROWS_KEY, rows)
             .metadata(ROW_IMAGES_KEY, row_images)
             .metadata(IMAGES_KEY, images)
@@ -174,7 +175,7 @@ impl Session<'_> {
             });
         }
         let model: String = metadata.get(MODEL_KEY)?;
-        if model != fingerprint(self.source) {
+        if model != fingerprint(self.source)? {
             return Err(StateError::OtherModel { file: file() });
         }
         let damaged = |reason: String| StateError::Damaged {
@@ -314,27 +315,32 @@ fn describe(layer: usize, error: PartError) -> String {
     }
 }
 
-/// Tells a model by its tensors' names, shapes, types and first bytes; empty where there is no file.
-fn fingerprint(gguf: Option<&Gguf>) -> String {
-    let Some(gguf) = gguf else {
-        return String::new();
+/// Tells a model by its tensors' names, shapes, types and first bytes, and by its adapters; empty where there is no file.
+fn fingerprint(source: Option<(&Gguf, &[LoraFile])>) -> Result<String, GgufError> {
+    let Some((gguf, lora)) = source else {
+        return Ok(String::new());
     };
     let mut hasher = Sha256::new();
+    add(&mut hasher, gguf);
+    for lora in lora {
+        hasher.update(lora.scale.to_le_bytes());
+        add(&mut hasher, &Gguf::open(&lora.path)?);
+    }
+    let hash = hasher.finalize();
+    Ok(hash.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    }))
+}
+
+fn add(hasher: &mut Sha256, gguf: &Gguf) {
     for tensor in gguf.tensors() {
         hasher.update(tensor.name().as_bytes());
-        tensor
-            .shape()
-            .iter()
-            .for_each(|n| hasher.update(n.to_le_bytes()));
+        for n in tensor.shape() {
+            hasher.update(n.to_le_bytes());
+        }
         hasher.update(tensor.type_id().to_le_bytes());
         let data = tensor.data();
         hasher.update(&data[..data.len().min(SAMPLE)]);
     }
-    hasher
-        .finalize()
-        .iter()
-        .fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
 }

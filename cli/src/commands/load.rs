@@ -6,6 +6,7 @@ use std::time::Duration;
 use burn_gguf::device::{Backend, default_device_name, open_device};
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::layers::CacheDtype;
+use burn_gguf_models::lora::LoraFile;
 use burn_gguf_models::vision::VisionOptions;
 use burn_gguf_models::vision::discover::{LogLevel, LogLine, VisionSource};
 use burn_gguf_models::{AutoModel, LoadOptions, SessionOptions};
@@ -27,6 +28,7 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     let mut options = LoadOptions {
         arithmetic: args.arithmetic.into(),
         vision: vision_options(&args.vision),
+        lora: args.lora.iter().map(|lora| lora_file(lora)).collect(),
         ..LoadOptions::default()
     };
     // On the CPU the file's map is the storage: nothing is copied and there is nothing to wait for.
@@ -68,6 +70,22 @@ pub fn device_name(asked: Option<&str>) -> CommandResult<&str> {
         None => Ok(
             default_device_name().ok_or("this build has no device; enable a backend feature")?
         ),
+    }
+}
+
+/// `FILE` or `FILE:SCALE`; a file whose own name ends like that is taken by its name.
+fn lora_file(text: &str) -> LoraFile {
+    let whole = LoraFile::new(text);
+    if whole.path.exists() {
+        return whole;
+    }
+    let parts = text.rsplit_once(':');
+    match parts.and_then(|(path, scale)| Some((path, scale.parse().ok()?))) {
+        Some((path, scale)) => LoraFile {
+            path: path.into(),
+            scale,
+        },
+        None => whole,
     }
 }
 

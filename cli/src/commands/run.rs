@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use burn_gguf_models::AutoModel;
 use burn_gguf_models::chat::{Chat, Message, Part};
 use burn_gguf_models::generation::{
     GenerateError, GenerateOptions, Generation, SamplingParams, StopReason,
 };
 use burn_gguf_models::vision::VideoInput;
 use burn_gguf_models::vision::image::ImageInput;
+use burn_gguf_models::{AutoModel, Session};
 
 use super::CommandResult;
 use super::load::{load, session_options};
@@ -60,12 +60,41 @@ fn once(
             model.chat_prompt(&chat).map_err(suggest_raw)?
         }
     };
-    let mut generation = model.generate(prompt, options.clone())?;
+    let session = remembered(model, args, options)?;
+    let mut generation = Generation::start(session, model.tokenizer()?, &prompt, options)?;
     let mut out = std::io::stdout().lock();
     stream(&mut generation, &mut out)?;
     writeln!(out)?;
     if !args.quiet {
         report(&generation);
+    }
+    remember(&generation.into_session(), args)
+}
+
+/// A session that goes on from `--prompt-cache`, if its file is there.
+fn remembered<'m>(
+    model: &'m AutoModel,
+    args: &RunArgs,
+    options: &GenerateOptions,
+) -> CommandResult<Session<'m>> {
+    let mut session = model.session(&options.session);
+    if let Some(path) = args.prompt_cache.as_ref().filter(|path| path.exists()) {
+        let rows = session.load_state(path)?;
+        if !args.quiet {
+            let _ = writeln!(
+                std::io::stderr(),
+                "{}: {rows} tokens are read already, where the prompt begins with them",
+                path.display()
+            );
+        }
+    }
+    Ok(session)
+}
+
+/// Writes `--prompt-cache`.
+fn remember(session: &Session<'_>, args: &RunArgs) -> CommandResult {
+    if let Some(path) = &args.prompt_cache {
+        session.save_state(path)?;
     }
     Ok(())
 }
@@ -155,7 +184,7 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
         say("chat; /image PATH shows a picture, /clear starts anew, /exit or Ctrl-D ends");
     }
     let mut conversation = opening(args);
-    let mut session = model.session(&options.session);
+    let mut session = remembered(model, args, options)?;
     // Shown, but not asked about yet.
     let mut media = given_media(args, model)?;
     let mut input = std::io::stdin().lock();
@@ -165,12 +194,12 @@ fn chat(model: &AutoModel, args: &RunArgs, options: &GenerateOptions) -> Command
         }
         let mut line = Vec::new();
         if input.read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
+            return remember(&session, args);
         }
         let line = String::from_utf8_lossy(&line);
         let text = match line.trim() {
             "" => continue,
-            "/exit" | "/quit" => return Ok(()),
+            "/exit" | "/quit" => return remember(&session, args),
             "/clear" => {
                 conversation = opening(args);
                 media.clear();

@@ -3,6 +3,7 @@
 mod demo;
 mod matrix;
 mod quantize;
+mod state;
 mod vision;
 
 use std::path::{Path, PathBuf};
