@@ -110,6 +110,34 @@ fn a_half_precision_cache_keeps_an_indexers_keys_in_full() {
     assert_eq!(keys[..20], values.repeat(5));
 }
 
+/// A saved state has the keys of the indexer too.
+#[test]
+fn a_saved_state_chooses_as_if_it_had_read_on() {
+    let Some(path) = case(MODEL) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.gguf");
+    let tokens: Vec<u32> = (0..120).map(|i| (i * 59 + i / 3) % 300).collect();
+    for (name, device) in devices() {
+        let model = load(&path, &device, Arithmetic::Exact).unwrap();
+        let want = logits(&model, &tokens, &SessionOptions::default());
+        let want = &want[100 * model.model().vocab_size()..];
+        let mut first = model.session(&SessionOptions::default());
+        first.feed(&tokens[..100]).unwrap();
+        first.save_state(&state).unwrap();
+        let mut session = model.session(&SessionOptions::default());
+        assert_eq!(session.load_state(&state).unwrap(), 100);
+        let e = nmse(&session.feed_all(&tokens[100..]).unwrap(), want);
+        assert!(e <= 1e-10, "{name}: NMSE {e:.1e}");
+        // Cut back, and a fork that goes on by itself.
+        first.feed(&[1, 2, 3]).unwrap();
+        assert_eq!(first.cache_mut().truncate(100), 100);
+        let mut fork = first.fork();
+        first.feed(&[4, 5]).unwrap();
+        let e = nmse(&fork.feed_all(&tokens[100..]).unwrap(), want);
+        assert!(e <= 1e-10, "the fork on {name}: NMSE {e:.1e}");
+    }
+}
+
 #[test]
 fn contradictions_are_named() {
     for (key, value, reason) in [

@@ -133,43 +133,24 @@ pub(crate) fn attention_with(
         blocks.check(shape)?;
     }
 
+    // One for each pair of types.
+    macro_rules! problem {
+        ($k:ident, $v:ident) => {
+            Problem {
+                q,
+                k: $k,
+                v: $v,
+                shape: *shape,
+                params: *params,
+                blocks,
+            }
+        };
+    }
     match (k, v) {
-        (KvView::F32(k), KvView::F32(v)) => Problem {
-            q,
-            k,
-            v,
-            shape: *shape,
-            params: *params,
-            blocks,
-        }
-        .solve(isa, method, out),
-        (KvView::F32(k), KvView::F16(v)) => Problem {
-            q,
-            k,
-            v,
-            shape: *shape,
-            params: *params,
-            blocks,
-        }
-        .solve(isa, method, out),
-        (KvView::F16(k), KvView::F32(v)) => Problem {
-            q,
-            k,
-            v,
-            shape: *shape,
-            params: *params,
-            blocks,
-        }
-        .solve(isa, method, out),
-        (KvView::F16(k), KvView::F16(v)) => Problem {
-            q,
-            k,
-            v,
-            shape: *shape,
-            params: *params,
-            blocks,
-        }
-        .solve(isa, method, out),
+        (KvView::F32(k), KvView::F32(v)) => problem!(k, v).solve(isa, method, out),
+        (KvView::F32(k), KvView::F16(v)) => problem!(k, v).solve(isa, method, out),
+        (KvView::F16(k), KvView::F32(v)) => problem!(k, v).solve(isa, method, out),
+        (KvView::F16(k), KvView::F16(v)) => problem!(k, v).solve(isa, method, out),
     }
     Ok(())
 }
