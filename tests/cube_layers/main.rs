@@ -139,7 +139,7 @@ fn attention_of_every_shape_and_mask() {
     for runner in runners() {
         let mut random = Random(4);
         let mut cases = 0;
-        for dim in [8, 30, 64, 80, 256] {
+        for dim in [8, 30, 64, 80, 256, 512] {
             for (batch, seq, heads, kv_heads, len) in [
                 (1, 1, 1, 1, 1),
                 (1, 1, 4, 2, 33),
