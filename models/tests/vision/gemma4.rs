@@ -212,6 +212,48 @@ fn an_image_is_never_kept_in_part() {
     assert!(nmse(&second, &first) < 1e-10);
 }
 
+/// Whether an image's last row reaches its first: in both directions, whatever the window, or not at all.
+#[test]
+fn rows_of_an_image_see_ahead_where_they_should() {
+    for (file, sees) in [
+        ("gemma4-e/model-bf16.gguf", false),
+        ("gemma4/model-bf16.gguf", true),
+        ("gemma4uv/model-bf16.gguf", true),
+    ] {
+        let Some(path) = case(file) else { continue };
+        for (name, device) in devices() {
+            let model = super::common::load(&path, &device, Arithmetic::Exact).unwrap();
+            let width = model.model().image_width();
+            let (vocab, count) = (model.model().vocab_size(), 30);
+            let run = |last: f32| {
+                let mut values: Vec<f32> = (0..count * width)
+                    .map(|i| (i as f32 * 0.37).sin())
+                    .collect();
+                values[(count - 1) * width..].fill(last);
+                let data = TensorData::new(values, [count, width]);
+                let mut prompt = Prompt::from(vec![2, 5, 6]);
+                prompt.push_image(Arc::new(ImageRows {
+                    embeddings: Tensor::from_data(data, &device),
+                    grid: Grid {
+                        rows: 5,
+                        columns: 6,
+                    },
+                    hash: ContentHash::of(&[gradient(8, 8, 0)]),
+                }));
+                prompt.push_tokens([7]);
+                let mut session = model.session(&chunked(4));
+                session.feed_prompt_all(&prompt).unwrap()
+            };
+            let (a, b) = (run(1.0), run(-1.0));
+            let at = |row: usize| nmse(&a[row * vocab..][..vocab], &b[row * vocab..][..vocab]);
+            assert_eq!(at(2), 0.0, "{file} on {name}: the text before is another");
+            let first = at(3);
+            assert_eq!(first > 1e-6, sees, "{file} on {name}: {first}");
+            assert!(at(3 + count) > 1e-6, "{file} on {name}: the text behind");
+        }
+    }
+}
+
 /// The text model with embeddings per layer reads images causally.
 #[test]
 fn causal_images_may_be_cut_anywhere() {
