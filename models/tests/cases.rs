@@ -261,10 +261,11 @@ fn a_half_precision_cache_stays_close() {
         );
         // Keys and values keep 11 bits: (2^-12)^2 = 6e-8 at most before attention averages them. Norms make the queries of
         // Muse-Glimmer and Gemma 4 long by design, which sharpens the weights and with them the error.
-        let sharp = ["muse-glimmer", "gemma4"];
-        let limit = match sharp.iter().any(|family| file.starts_with(family)) {
-            true => 1e-5,
-            false => 1e-6,
+        let limit = match file.split('/').next() {
+            Some("muse-glimmer") => 1e-5,
+            // Its scores are not scaled either, and experts are chosen by what comes of it.
+            Some("gemma4" | "gemma4-e" | "gemma4uv") => 1e-4,
+            _ => 1e-6,
         };
         assert!(e <= limit && e > 0.0, "{file}: NMSE {e:.1e}");
     });

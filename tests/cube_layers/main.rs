@@ -219,6 +219,27 @@ fn attention_of_every_shape_and_mask() {
     }
 }
 
+/// The widest heads there are, in Gemma 4.
+#[test]
+fn attention_of_wide_heads() {
+    for runner in runners() {
+        let [seq, heads, len, dim] = [2, 4, 70, 512];
+        let case = AttentionCase::random(&mut Random(6), [1, seq, heads, 2, dim, len]);
+        let params = AttentionParams {
+            len,
+            scale: 1.0 / (dim as f32).sqrt(),
+            causal: true,
+            window: None,
+            softcap: None,
+        };
+        let Some(got) = runner.attention(&case, &params, Cache::F32) else {
+            continue;
+        };
+        let what = format!("{runner:?} {case:?}");
+        close(&got, &case.expected(&params), tolerance::ATTENTION, &what);
+    }
+}
+
 #[test]
 fn attention_over_blocks_of_every_size() {
     for runner in runners() {

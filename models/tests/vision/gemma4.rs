@@ -46,12 +46,16 @@ fn original(dir: &Path, name: &str) -> Vec<f32> {
 
 #[test]
 fn towers_see_what_the_original_sees() {
-    for family in FAMILIES {
+    for (family, dirs) in [
+        ("gemma4-e", &["vl"][..]),
+        ("gemma4", &["vl", "vl2"]),
+        ("gemma4uv", &["vl", "vl2"]),
+    ] {
         let Some(path) = case(&format!("{family}/mmproj-bf16.gguf")) else {
             continue;
         };
         let mmproj = Mmproj::open(path).unwrap();
-        for dir in ["vl", "vl2"] {
+        for dir in dirs {
             let Some(dir) = case(&format!("{family}/{dir}")) else {
                 continue;
             };
@@ -208,26 +212,55 @@ fn an_image_is_never_kept_in_part() {
     assert!(nmse(&second, &first) < 1e-10);
 }
 
-/// The text model with embeddings per layer, which reads images causally, and the tower of another.
+/// Whether an image's last row reaches its first: in both directions, whatever the window, or not at all.
+#[test]
+fn rows_of_an_image_see_ahead_where_they_should() {
+    for (file, sees) in [
+        ("gemma4-e/model-bf16.gguf", false),
+        ("gemma4/model-bf16.gguf", true),
+        ("gemma4uv/model-bf16.gguf", true),
+    ] {
+        let Some(path) = case(file) else { continue };
+        for (name, device) in devices() {
+            let model = super::common::load(&path, &device, Arithmetic::Exact).unwrap();
+            let width = model.model().image_width();
+            let (vocab, count) = (model.model().vocab_size(), 30);
+            let run = |last: f32| {
+                let mut values: Vec<f32> = (0..count * width)
+                    .map(|i| (i as f32 * 0.37).sin())
+                    .collect();
+                values[(count - 1) * width..].fill(last);
+                let data = TensorData::new(values, [count, width]);
+                let mut prompt = Prompt::from(vec![2, 5, 6]);
+                prompt.push_image(Arc::new(ImageRows {
+                    embeddings: Tensor::from_data(data, &device),
+                    grid: Grid {
+                        rows: 5,
+                        columns: 6,
+                    },
+                    hash: ContentHash::of(&[gradient(8, 8, 0)]),
+                }));
+                prompt.push_tokens([7]);
+                let mut session = model.session(&chunked(4));
+                session.feed_prompt_all(&prompt).unwrap()
+            };
+            let (a, b) = (run(1.0), run(-1.0));
+            let at = |row: usize| nmse(&a[row * vocab..][..vocab], &b[row * vocab..][..vocab]);
+            assert_eq!(at(2), 0.0, "{file} on {name}: the text before is another");
+            let first = at(3);
+            assert_eq!(first > 1e-6, sees, "{file} on {name}: {first}");
+            assert!(at(3 + count) > 1e-6, "{file} on {name}: the text behind");
+        }
+    }
+}
+
+/// The text model with embeddings per layer reads images causally.
 #[test]
 fn causal_images_may_be_cut_anywhere() {
-    let (Some(text), Some(mmproj), Some(dir)) = (
-        case("gemma4-e/model-bf16.gguf"),
-        case("gemma4/mmproj-bf16.gguf"),
-        case("gemma4/vl"),
-    ) else {
-        return;
-    };
-    let mmproj = Mmproj::open(mmproj).unwrap();
+    let path = case("gemma4-e/model-bf16.gguf").expect("the fixture is in the repository");
+    let dir = case("gemma4-e/vl").expect("the fixture is in the repository");
     for (name, device) in devices() {
-        let vision = Vision::load(
-            &mmproj,
-            &device,
-            &VisionOptions::default(),
-            Arithmetic::Exact,
-        );
-        let model = super::common::load(&text, &device, Arithmetic::Exact).unwrap();
-        let model = model.with_vision(vision.unwrap());
+        let model = load(&path, &device, MmprojDtype::Bf16);
         assert!(!model.model().reads_images_whole());
         let rows = see(model.vision().unwrap(), &dir.join("image_pre.png"));
         let prompt = model.text_prompt(PROMPT, &[rows.into()]).unwrap();
@@ -243,26 +276,29 @@ fn causal_images_may_be_cut_anywhere() {
     }
 }
 
+fn tower() -> Gguf {
+    let path = case("gemma4-e/mmproj-bf16.gguf");
+    Gguf::open(path.expect("the fixture is in the repository")).unwrap()
+}
+
 /// The tower's file with more tensors.
-fn with_tensors(tensors: &[(&str, f32)]) -> Option<Mmproj> {
-    let source = Gguf::open(case("gemma4/mmproj-bf16.gguf")?).unwrap();
+fn with_tensors(tensors: &[(&str, f32)]) -> Mmproj {
     let mut writer = GgufWriter::new();
-    writer.copy_from(&source);
+    writer.copy_from(&tower());
     for (name, value) in tensors {
         let bytes = value.to_le_bytes().to_vec();
         writer.tensor(*name, &[1], GgmlType::F32, bytes);
     }
     let gguf = Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap();
-    Some(Mmproj::from_gguf(gguf).unwrap())
+    Mmproj::from_gguf(gguf).unwrap()
 }
 
 #[test]
 fn bounds_of_linear_layers_count() {
-    let Some(dir) = case("gemma4/vl") else { return };
+    let dir = case("gemma4-e/vl").expect("the fixture is in the repository");
     let image = dir.join("image_pre.png");
     for (name, device) in devices() {
-        let see =
-            |tensors: &[(&str, f32)]| see_alone(&with_tensors(tensors).unwrap(), &image, &device);
+        let see = |tensors: &[(&str, f32)]| see_alone(&with_tensors(tensors), &image, &device);
         let plain = see(&[]);
         // So wide that they change nothing, or not to be reached.
         let wide = see(&[
@@ -287,7 +323,7 @@ fn bounds_of_linear_layers_count() {
         assert!(flat.iter().all(|&v| v == 0.25), "{name}");
     }
     let refused = |tensors: &[(&str, f32)]| {
-        let mmproj = with_tensors(tensors).unwrap();
+        let mmproj = with_tensors(tensors);
         let options = VisionOptions::default();
         let loaded = Vision::load(&mmproj, &Device::flex(), &options, Arithmetic::Exact);
         loaded.err().expect("it loaded").to_string()
@@ -321,11 +357,8 @@ fn pictures_beyond_the_position_tables_are_refused() {
 
 #[test]
 fn a_silu_is_refused() {
-    let Some(path) = case("gemma4/mmproj-bf16.gguf") else {
-        return;
-    };
     let mut writer = GgufWriter::new();
-    writer.copy_from(&Gguf::open(path).unwrap());
+    writer.copy_from(&tower());
     writer.set_metadata("clip.use_silu", Value::Bool(true));
     let gguf = Gguf::from_bytes(writer.to_bytes().unwrap()).unwrap();
     let mmproj = Mmproj::from_gguf(gguf).unwrap();

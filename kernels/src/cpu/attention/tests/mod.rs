@@ -182,7 +182,7 @@ fn causal(head_dim: usize) -> AttentionParams {
 #[test]
 fn head_dims() {
     let mut rng = Rng::new(10);
-    for d in [1, 3, 8, 17, 64, 80, 96, 127, 128, 256] {
+    for d in [1, 3, 8, 17, 64, 80, 96, 127, 128, 256, 512] {
         for tokens in [1, 7, 33] {
             Case::new(&mut rng, tokens, 4, 2, d, tokens + 150).check(&causal(d));
         }

@@ -43,14 +43,20 @@ pub struct Gemma4VTowerConfig {
 
 /// Bounds of the linear layers of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs)] // Named as the layers.
 pub struct BlockBounds {
+    /// Query projection.
     pub q: Bounds,
+    /// Key projection.
     pub k: Bounds,
+    /// Value projection.
     pub v: Bounds,
+    /// Output projection of attention.
     pub output: Bounds,
+    /// The MLP's gate.
     pub gate: Bounds,
+    /// The MLP's values.
     pub up: Bounds,
+    /// The MLP's output.
     pub down: Bounds,
 }
 
