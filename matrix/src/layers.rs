@@ -3,7 +3,10 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_gguf::GgmlType;
 use burn_gguf::nn::functional;
-use burn_gguf::ops::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, Gating, GeluKind, GluActivation, RopeStyle};
+
+mod delta_net;
+mod experts;
 
 use crate::cell::Cell;
 use crate::compare::Expected;
@@ -25,6 +28,12 @@ pub(crate) enum Layer {
     Attention(AttentionKind),
     /// Plain causal attention over a cache in F16.
     AttentionF16Cache,
+    ShortConv,
+    GatedDelta {
+        grouped: bool,
+    },
+    ChooseExperts(Gating),
+    ExpertSum,
 }
 
 impl Layer {
@@ -91,6 +100,10 @@ pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
         Layer::CacheAppend(_) => cache_append(DType::F32, cell),
         Layer::Attention(kind) => attention(kind, DType::F32, cell),
         Layer::AttentionF16Cache => attention(AttentionKind::Causal, DType::F16, cell),
+        Layer::ShortConv => delta_net::short_conv(cell),
+        Layer::GatedDelta { grouped } => delta_net::gated_delta(grouped, cell),
+        Layer::ChooseExperts(gating) => experts::choose(gating, cell),
+        Layer::ExpertSum => experts::sum(cell),
     }
 }
 

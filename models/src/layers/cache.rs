@@ -32,8 +32,7 @@ impl CacheDtype {
 pub struct LayerCache {
     k: Option<Tensor<4>>,
     v: Option<Tensor<4>>,
-    // Of each sequence of the batch.
-    delta: Vec<DeltaState>,
+    delta: Option<DeltaState>,
 }
 
 impl LayerCache {
@@ -55,19 +54,14 @@ impl LayerCache {
         (add(&mut self.k, k), add(&mut self.v, v))
     }
 
-    /// The states of a recurrence, one for each sequence, `first` where there is none yet.
-    pub fn delta_states(
-        &mut self,
-        batch: usize,
-        first: impl Fn() -> DeltaState,
-    ) -> &mut [DeltaState] {
-        self.delta.resize_with(batch, first);
+    /// The state of a recurrence, to be taken out and put back.
+    pub fn delta_mut(&mut self) -> &mut Option<DeltaState> {
         &mut self.delta
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let delta: usize = self.delta.iter().map(DeltaState::bytes).sum();
+        let delta = self.delta.as_ref().map_or(0, DeltaState::bytes);
         delta
             + [&self.k, &self.v]
                 .into_iter()
@@ -157,7 +151,7 @@ impl KvCache {
     /// Forgets every row after the first `len`, or all of them where a layer's recurrence cannot go back; later ones
     /// overwrite them. Returns how many rows are left.
     pub fn truncate(&mut self, len: usize) -> usize {
-        let recurrent = self.layers.iter().any(|layer| !layer.delta.is_empty());
+        let recurrent = self.layers.iter().any(|layer| layer.delta.is_some());
         match recurrent && len < self.len() {
             true => self.reset(),
             false => self.next.truncate(len),
@@ -168,7 +162,7 @@ impl KvCache {
     /// Forgets all rows, keeping the memory.
     pub fn reset(&mut self) {
         self.next.clear();
-        self.layers.iter_mut().for_each(|layer| layer.delta.clear());
+        self.layers.iter_mut().for_each(|layer| layer.delta = None);
     }
 
     /// Bytes held by all layers.
