@@ -3,7 +3,10 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_gguf::GgmlType;
 use burn_gguf::nn::functional;
-use burn_gguf::ops::{AttentionParams, GeluKind, GluActivation, RopeStyle};
+use burn_gguf::ops::{AttentionParams, Gating, GeluKind, GluActivation, RopeStyle};
+
+mod delta_net;
+mod experts;
 
 use crate::cell::Cell;
 use crate::compare::Expected;
@@ -29,6 +32,12 @@ pub(crate) enum Layer {
     AttentionBlocks,
     /// That choice.
     ChooseBlocks,
+    ShortConv,
+    GatedDelta {
+        grouped: bool,
+    },
+    ChooseExperts(Gating),
+    ExpertSum,
 }
 
 impl Layer {
@@ -97,6 +106,10 @@ pub(crate) fn run(layer: Layer, cell: &mut Cell<'_>) {
         Layer::AttentionF16Cache => attention(AttentionKind::Causal, DType::F16, cell),
         Layer::AttentionBlocks => crate::blocks_of_keys::attention_blocks(cell),
         Layer::ChooseBlocks => crate::blocks_of_keys::choose_blocks(cell),
+        Layer::ShortConv => delta_net::short_conv(cell),
+        Layer::GatedDelta { grouped } => delta_net::gated_delta(grouped, cell),
+        Layer::ChooseExperts(gating) => experts::choose(gating, cell),
+        Layer::ExpertSum => experts::sum(cell),
     }
 }
 

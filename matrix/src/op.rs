@@ -1,7 +1,7 @@
 //! The operations of the suite, by name.
 
 use burn::tensor::FloatDType;
-use burn_gguf::ops::{GeluKind, GluActivation, RopeStyle};
+use burn_gguf::ops::{Gating, GeluKind, GluActivation, RopeStyle};
 use burn_gguf::{Arithmetic, GgmlType};
 use burn_gguf_kernels::blocks::IMPLEMENTED;
 
@@ -160,6 +160,28 @@ pub static OPS: &[Op] = &[
     layer("attention", "attention_f16_cache", Layer::AttentionF16Cache),
     layer("attention", "attention_blocks", Layer::AttentionBlocks),
     layer("choose_blocks", "choose_blocks", Layer::ChooseBlocks),
+    layer("short_conv", "short_conv", Layer::ShortConv),
+    layer(
+        "gated_delta",
+        "gated_delta",
+        Layer::GatedDelta { grouped: false },
+    ),
+    layer(
+        "gated_delta",
+        "gated_delta_grouped",
+        Layer::GatedDelta { grouped: true },
+    ),
+    layer(
+        "choose_experts",
+        "choose_experts_softmax",
+        Layer::ChooseExperts(Gating::Softmax),
+    ),
+    layer(
+        "choose_experts",
+        "choose_experts_sigmoid",
+        Layer::ChooseExperts(Gating::Sigmoid),
+    ),
+    layer("expert_sum", "expert_sum", Layer::ExpertSum),
 ];
 
 /// A name as people may write it: any case, `-` and spaces for `_`.

@@ -1,5 +1,8 @@
 //! What every operation should give, in f64 on the host.
 
+pub mod delta_net;
+pub mod experts;
+
 use burn_gguf::GgmlType;
 use burn_gguf::ops::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
 use burn_gguf_kernels::blocks::{BlockType, BlockVisitor, CodeBlock, FloatBlock, visit};

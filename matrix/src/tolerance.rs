@@ -119,6 +119,30 @@ const TABLE: &[Tolerance] = &[
         0.0,
         "a choice: the same blocks or others",
     ),
+    row(
+        "short_conv",
+        2e-6,
+        1e-12,
+        "a few products and an exponential; the state is a copy",
+    ),
+    row(
+        "gated_delta",
+        1e-5,
+        1e-11,
+        "f32 sums over a head, norms and exponentials, carried on from token to token",
+    ),
+    row(
+        "choose_experts",
+        2e-6,
+        1e-12,
+        "exponentials, a sum and a quotient; the ids are exact",
+    ),
+    row(
+        "expert_sum",
+        2e-6,
+        1e-12,
+        "a few products and an exponential",
+    ),
 ];
 
 const fn row(op: &'static str, max: f64, nmse: f64, why: &'static str) -> Tolerance {

@@ -53,7 +53,9 @@ impl Placement {
         let bad = |reason: String| Err(ModelError::Placement { reason });
         if shares.len() != devices.len() {
             let (shares, devices) = (shares.len(), devices.len());
-            return bad(format!("{shares} shares for {devices} devices; give one for each"));
+            return bad(format!(
+                "{shares} shares for {devices} devices; give one for each"
+            ));
         }
         if let Some(share) = shares.iter().find(|s| !(s.is_finite() && **s > 0.0)) {
             return bad(format!("a share of {share}; shares are numbers above 0"));
@@ -67,7 +69,9 @@ impl Placement {
         let runs = devices.iter().zip(counts);
         Ok(Self {
             first: first.clone(),
-            layers: runs.flat_map(|(&device, n)| vec![device.clone(); n]).collect(),
+            layers: runs
+                .flat_map(|(&device, n)| vec![device.clone(); n])
+                .collect(),
             experts: options.experts.clone(),
         })
     }

@@ -3,7 +3,10 @@
 use burn::backend::Dispatch;
 use burn::tensor::{Int, Tensor};
 
-use crate::ops::{AttentionParams, BlockChoice, GeluKind, GluActivation, LayerOps, RopeStyle};
+use crate::ops::{
+    AttentionParams, BlockChoice, ChoiceParams, DeltaParams, GeluKind, GluActivation, LayerOps,
+    RopeStyle,
+};
 
 /// Root-mean-square norm over the last dimension: `x * rsqrt(mean(x^2) + eps) * weight`, weight `[dim]`.
 pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
@@ -168,4 +171,167 @@ fn check_heads(q: &Tensor<4>, k: &Tensor<4>, len: usize) {
         seq <= len && len <= capacity,
         "attention: {len} positions with {seq} new ones do not fit a capacity of {capacity}",
     );
+}
+
+/// A causal convolution of the channels of `x` `[batch, seq, channels]` with `taps` `[channels, kernel]`, and `silu`; and
+/// `state` `[batch, kernel - 1, channels]`, the inputs before, as it is after. That is updated in place if it is the only
+/// handle to its storage.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn short_conv(x: Tensor<3>, taps: Tensor<2>, state: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+    let [batch, _, channels] = x.dims();
+    let [_, kernel] = taps.dims();
+    assert!(
+        kernel > 0 && taps.dims()[0] == channels && state.dims() == [batch, kernel - 1, channels],
+        "short_conv: taps {:?} and a state {:?} do not fit inputs {:?}",
+        taps.dims(),
+        state.dims(),
+        x.dims()
+    );
+    let (out, state) = <Dispatch as LayerOps>::layer_short_conv(
+        x.into_dispatch(),
+        taps.into_dispatch(),
+        state.into_dispatch(),
+    );
+    (Tensor::from_dispatch(out), Tensor::from_dispatch(state))
+}
+
+/// What [`gated_delta`] reads.
+#[derive(Clone, Debug)]
+pub struct DeltaInput {
+    /// Queries, keys and values, `[batch, seq, (2 * key_heads + value_heads) * dim]`.
+    pub mixed: Tensor<3>,
+    /// The output's gate before its activation, `[batch, seq, value_heads * dim]`.
+    pub gate: Tensor<3>,
+    /// Strength of the correction before its activation, `[batch, seq, value_heads]`.
+    pub beta: Tensor<3>,
+    /// Decay before its activation, `[batch, seq, value_heads]`.
+    pub alpha: Tensor<3>,
+    /// Factor of the decay's exponent, negative, `[value_heads]`.
+    pub a: Tensor<1>,
+    /// Added to `alpha`, `[value_heads]`.
+    pub dt: Tensor<1>,
+    /// Weight of the output's norm, `[dim]`.
+    pub norm: Tensor<1>,
+}
+
+/// The gated delta rule over `state` `[batch, value_heads, dim (key), dim (value)]`, see
+/// [`LayerOps::layer_gated_delta`]: `[batch, seq, value_heads * dim]` and the state as it is after. That is updated in place
+/// if it is the only handle to its storage.
+///
+/// # Panics
+/// If the shapes do not fit, or the value heads are not a multiple of the key heads.
+pub fn gated_delta(
+    input: DeltaInput,
+    state: Tensor<4>,
+    params: DeltaParams,
+) -> (Tensor<3>, Tensor<4>) {
+    let [batch, heads, dim, width] = state.dims();
+    let [_, seq, _] = input.gate.dims();
+    assert!(
+        params.key_heads > 0 && heads.is_multiple_of(params.key_heads),
+        "gated_delta: {heads} value heads cannot share {} key heads",
+        params.key_heads
+    );
+    let mixed = [batch, seq, (2 * params.key_heads + heads) * dim];
+    assert!(
+        width == dim
+            && input.mixed.dims() == mixed
+            && input.gate.dims() == [batch, seq, heads * dim]
+            && input.beta.dims() == [batch, seq, heads]
+            && input.alpha.dims() == [batch, seq, heads],
+        "gated_delta: inputs {:?}, {:?}, {:?}, {:?} do not fit a state {:?}",
+        input.mixed.dims(),
+        input.gate.dims(),
+        input.beta.dims(),
+        input.alpha.dims(),
+        state.dims()
+    );
+    assert!(
+        input.a.dims() == [heads] && input.dt.dims() == [heads] && input.norm.dims() == [dim],
+        "gated_delta: parameters {:?}, {:?}, {:?} do not fit {heads} heads of {dim}",
+        input.a.dims(),
+        input.dt.dims(),
+        input.norm.dims()
+    );
+    let (out, state) = <Dispatch as LayerOps>::layer_gated_delta(
+        input.mixed.into_dispatch(),
+        input.gate.into_dispatch(),
+        input.beta.into_dispatch(),
+        input.alpha.into_dispatch(),
+        input.a.into_dispatch(),
+        input.dt.into_dispatch(),
+        input.norm.into_dispatch(),
+        state.into_dispatch(),
+        params,
+    );
+    (Tensor::from_dispatch(out), Tensor::from_dispatch(state))
+}
+
+/// The best experts of each token of `logits` `[tokens, experts]` and their shares, `[tokens, used]` each; with a `bias`
+/// `[experts]` those of the largest sum of share and bias.
+///
+/// # Panics
+/// If the shapes do not fit, or no expert or more than there are are to be chosen.
+pub fn choose_experts(
+    logits: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    params: ChoiceParams,
+) -> (Tensor<2, Int>, Tensor<2>) {
+    let [_, experts] = logits.dims();
+    assert!(
+        (1..=experts).contains(&params.used),
+        "choose_experts: {} of {experts} experts cannot be chosen",
+        params.used
+    );
+    let (ids, shares) = match bias {
+        None => <Dispatch as LayerOps>::layer_choose_experts(logits.into_dispatch(), params),
+        Some(bias) => {
+            assert_eq!(bias.dims(), [experts], "choose_experts: the bias");
+            <Dispatch as LayerOps>::layer_choose_experts_biased(
+                logits.into_dispatch(),
+                bias.into_dispatch(),
+                params,
+            )
+        }
+    };
+    (Tensor::from_dispatch(ids), Tensor::from_dispatch(shares))
+}
+
+/// `sum_s shares[t, s] * y[t, s]` of `y` `[tokens, used, width]`; with `shared` `[tokens, width]` and its gate `[tokens, 1]`,
+/// plus `sigmoid(gate[t]) * shared[t]`.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn expert_sum(
+    y: Tensor<3>,
+    shares: Tensor<2>,
+    shared: Option<(Tensor<2>, Tensor<2>)>,
+) -> Tensor<2> {
+    let [tokens, used, width] = y.dims();
+    assert!(
+        used > 0 && shares.dims() == [tokens, used],
+        "expert_sum: shares {:?} do not fit {:?}",
+        shares.dims(),
+        y.dims()
+    );
+    let (y, shares) = (y.into_dispatch(), shares.into_dispatch());
+    Tensor::from_dispatch(match shared {
+        None => <Dispatch as LayerOps>::layer_expert_sum(y, shares),
+        Some((shared, gate)) => {
+            assert!(
+                shared.dims() == [tokens, width] && gate.dims() == [tokens, 1],
+                "expert_sum: shared rows {:?} and gates {:?} do not fit {tokens} tokens of {width}",
+                shared.dims(),
+                gate.dims()
+            );
+            <Dispatch as LayerOps>::layer_expert_sum_shared(
+                y,
+                shares,
+                shared.into_dispatch(),
+                gate.into_dispatch(),
+            )
+        }
+    })
 }

@@ -298,6 +298,68 @@ macro_rules! impl_cpu_ops {
             ) -> IntTensor<Self> {
                 cpu_layer::choose_blocks::<Self>(q, k, choice)
             }
+
+            fn layer_short_conv(
+                x: FloatTensor<Self>,
+                taps: FloatTensor<Self>,
+                state: FloatTensor<Self>,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+                cpu_layer::short_conv::<Self>(x, taps, state)
+            }
+
+            fn layer_gated_delta(
+                mixed: FloatTensor<Self>,
+                gate: FloatTensor<Self>,
+                beta: FloatTensor<Self>,
+                alpha: FloatTensor<Self>,
+                a: FloatTensor<Self>,
+                dt: FloatTensor<Self>,
+                norm: FloatTensor<Self>,
+                state: FloatTensor<Self>,
+                params: DeltaParams,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+                let input = DeltaTensors {
+                    mixed,
+                    gate,
+                    beta,
+                    alpha,
+                    a,
+                    dt,
+                    norm,
+                };
+                cpu_layer::gated_delta::<Self>(input, state, params)
+            }
+
+            fn layer_choose_experts(
+                logits: FloatTensor<Self>,
+                params: ChoiceParams,
+            ) -> (IntTensor<Self>, FloatTensor<Self>) {
+                cpu_layer::choose_experts::<Self>(logits, None, params)
+            }
+
+            fn layer_choose_experts_biased(
+                logits: FloatTensor<Self>,
+                bias: FloatTensor<Self>,
+                params: ChoiceParams,
+            ) -> (IntTensor<Self>, FloatTensor<Self>) {
+                cpu_layer::choose_experts::<Self>(logits, Some(bias), params)
+            }
+
+            fn layer_expert_sum(
+                y: FloatTensor<Self>,
+                shares: FloatTensor<Self>,
+            ) -> FloatTensor<Self> {
+                cpu_layer::expert_sum::<Self>(y, shares, None)
+            }
+
+            fn layer_expert_sum_shared(
+                y: FloatTensor<Self>,
+                shares: FloatTensor<Self>,
+                shared: FloatTensor<Self>,
+                gate: FloatTensor<Self>,
+            ) -> FloatTensor<Self> {
+                cpu_layer::expert_sum::<Self>(y, shares, Some((shared, gate)))
+            }
         }
 
         impl $crate::ops::GgmlOps for $backend {

@@ -1,5 +1,11 @@
 //! The fused layer operations on host slices.
 
+mod delta_net;
+mod experts;
+
+pub(super) use delta_net::{gated_delta, short_conv};
+pub(super) use experts::{choose_experts, expert_sum};
+
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape};
@@ -17,6 +23,29 @@ fn checked<T>(result: Result<T, ShapeError>) -> T {
 /// Whether the fused kernels serve these operands: they compute in f32.
 fn all_f32<B: HostBackend>(tensors: &[&FloatTensor<B>]) -> bool {
     tensors.iter().all(|t| t.dtype() == DType::F32)
+}
+
+/// Lends the values of all tensors at once.
+fn with_all<B: HostBackend>(tensors: &[&FloatTensor<B>], f: impl FnOnce(&[&[f32]])) {
+    fn lend<B: HostBackend>(
+        tensors: &[&FloatTensor<B>],
+        lent: &[&[f32]],
+        f: &mut dyn FnMut(&[&[f32]]),
+    ) {
+        match tensors.split_first() {
+            None => f(lent),
+            Some((first, rest)) => B::with_f32(first, |values| {
+                let lent: Vec<&[f32]> = lent.iter().copied().chain([values]).collect();
+                lend::<B>(rest, &lent, f);
+            }),
+        }
+    }
+    let mut f = Some(f);
+    lend::<B>(tensors, &[], &mut |slices| {
+        if let Some(f) = f.take() {
+            f(slices);
+        }
+    });
 }
 
 pub(super) fn rms_norm<B: HostBackend>(

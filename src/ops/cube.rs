@@ -7,16 +7,21 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_gguf_kernels::GgmlType;
-use burn_gguf_kernels::cpu::{Arithmetic, RopePairing};
+use burn_gguf_kernels::cpu::{
+    Arithmetic, ChoiceShape, ExpertSumShape, GatedDeltaShape, RopePairing, ShortConvShape,
+};
 use burn_gguf_kernels::cube::{
-    self, CubeError, CubeMatrix, ExpertsShape, FloatKind, GluKind, LinearOptions, RopeShape,
+    self, CubeError, CubeMatrix, DeltaHandles, ExpertsShape, FloatKind, GluKind, LinearOptions,
+    RopeShape,
 };
 use cubecl::ir::{ElemType, IntKind, UIntKind};
 use cubecl::server::Handle;
 
 use super::ggml::{GgmlOps, check_dequantize_dtype, input_rows, linear_shape, to_f32};
-use super::layer::{AttentionParams, BlockChoice, GluActivation, LayerOps, RopeStyle};
-use super::reference;
+use super::layer::{
+    AttentionParams, BlockChoice, ChoiceParams, DeltaParams, GluActivation, LayerOps, RopeStyle,
+};
+use super::reference::{self, DeltaTensors};
 use crate::layout::GgmlLayout;
 use crate::tensor::GgmlPrimitive;
 
@@ -341,6 +346,165 @@ impl LayerOps for CubeBackend {
         let shape = Shape::new([batch, seq, heads, words]);
         tensor(&q, bits, shape, DType::U32)
     }
+
+    fn layer_short_conv(
+        x: FloatTensor<Self>,
+        taps: FloatTensor<Self>,
+        state: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        if !all_f32(&[&x, &taps, &state]) {
+            return reference::short_conv::<Self>(x, taps, state);
+        }
+        let [x, taps, state] = [x, taps, state].map(into_contiguous);
+        let (sizes, kept) = (x.shape(), state.shape());
+        let shape = ShortConvShape {
+            batch: sizes[0],
+            tokens: sizes[1],
+            channels: sizes[2],
+            kernel: taps.shape()[1],
+        };
+        let (input, past) = (x.handle.clone(), state.handle);
+        let out = cube::short_conv(&x.client, input, taps.handle, past, &shape);
+        let (out, past) = out.unwrap_or_else(|e| panic!("{e}"));
+        (
+            tensor(&x, out, sizes, DType::F32),
+            tensor(&x, past, kept, DType::F32),
+        )
+    }
+
+    fn layer_gated_delta(
+        mixed: FloatTensor<Self>,
+        gate: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        alpha: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dt: FloatTensor<Self>,
+        norm: FloatTensor<Self>,
+        state: FloatTensor<Self>,
+        params: DeltaParams,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let inputs = [mixed, gate, beta, alpha, a, dt, norm];
+        if !all_f32(&inputs.each_ref()) || !all_f32(&[&state]) {
+            let [mixed, gate, beta, alpha, a, dt, norm] = inputs;
+            let input = DeltaTensors {
+                mixed,
+                gate,
+                beta,
+                alpha,
+                a,
+                dt,
+                norm,
+            };
+            return reference::gated_delta::<Self>(input, state, params);
+        }
+        let [mixed, gate, beta, alpha, a, dt, norm] = inputs.map(into_contiguous);
+        let state = into_contiguous(state);
+        // The kernel writes into it: never into what another tensor reads.
+        let state = if state.can_mut() { state } else { state.copy() };
+        let [batch, value_heads, head_dim, _] = dims4(&state.shape());
+        let shape = GatedDeltaShape {
+            batch,
+            tokens: gate.shape()[1],
+            key_heads: params.key_heads,
+            value_heads,
+            head_dim,
+            grouped: params.grouped,
+            eps: params.eps,
+        };
+        let handles = DeltaHandles {
+            mixed: mixed.handle,
+            gate: gate.handle.clone(),
+            beta: beta.handle,
+            alpha: alpha.handle,
+            a: a.handle,
+            dt: dt.handle,
+            norm: norm.handle,
+            state: state.handle.clone(),
+        };
+        let out = cube::gated_delta(&gate.client, handles, &shape, None);
+        (done(&gate, out), state)
+    }
+
+    fn layer_choose_experts(
+        logits: FloatTensor<Self>,
+        params: ChoiceParams,
+    ) -> (IntTensor<Self>, FloatTensor<Self>) {
+        choose_experts(logits, None, params)
+    }
+
+    fn layer_choose_experts_biased(
+        logits: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        params: ChoiceParams,
+    ) -> (IntTensor<Self>, FloatTensor<Self>) {
+        choose_experts(logits, Some(bias), params)
+    }
+
+    fn layer_expert_sum(y: FloatTensor<Self>, shares: FloatTensor<Self>) -> FloatTensor<Self> {
+        expert_sum(y, shares, None)
+    }
+
+    fn layer_expert_sum_shared(
+        y: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        shared: FloatTensor<Self>,
+        gate: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        expert_sum(y, shares, Some((shared, gate)))
+    }
+}
+
+fn choose_experts(
+    logits: CubeTensor,
+    bias: Option<CubeTensor>,
+    params: ChoiceParams,
+) -> (CubeTensor, CubeTensor) {
+    if !all_f32(&[&logits]) || bias.as_ref().is_some_and(|bias| !all_f32(&[bias])) {
+        return reference::choose_experts::<CubeBackend>(logits, bias, params);
+    }
+    let logits = into_contiguous(logits);
+    let sizes = logits.shape();
+    let shape = ChoiceShape {
+        tokens: sizes[0],
+        experts: sizes[1],
+        used: params.used,
+        gating: params.gating,
+        normalize: params.normalize,
+        least_sum: params.least_sum,
+        scale: params.scale,
+    };
+    let bias = bias.map(|bias| into_contiguous(bias).handle);
+    let chosen = cube::choose_experts(&logits.client, logits.handle.clone(), bias, &shape, None);
+    let (ids, shares) = chosen.unwrap_or_else(|e| panic!("{e}"));
+    let slots = Shape::new([shape.tokens, shape.used]);
+    (
+        tensor(&logits, ids, slots.clone(), DType::I32),
+        tensor(&logits, shares, slots, DType::F32),
+    )
+}
+
+fn expert_sum(
+    y: CubeTensor,
+    shares: CubeTensor,
+    shared: Option<(CubeTensor, CubeTensor)>,
+) -> CubeTensor {
+    let plain = shared
+        .as_ref()
+        .is_none_or(|(shared, gate)| all_f32(&[shared, gate]));
+    if !plain || !all_f32(&[&y, &shares]) {
+        return reference::expert_sum::<CubeBackend>(y, shares, shared);
+    }
+    let (y, shares) = (into_contiguous(y), into_contiguous(shares));
+    let sizes = y.shape();
+    let shape = ExpertSumShape {
+        tokens: sizes[0],
+        used: sizes[1],
+        width: sizes[2],
+    };
+    let shared = shared.map(|(s, gate)| (into_contiguous(s).handle, into_contiguous(gate).handle));
+    let out = cube::expert_sum(&y.client, y.handle.clone(), shares.handle, shared, &shape);
+    let out = out.unwrap_or_else(|e| panic!("{e}"));
+    tensor(&y, out, Shape::new([shape.tokens, shape.width]), DType::F32)
 }
 
 /// The type of the caches, if the kernel takes these operands.

@@ -3,10 +3,13 @@
 //! A chain of tensor operations costs more than the arithmetic in it, so Flex, NdArray and CubeCL devices run each
 //! of these as one kernel; the default bodies are the plain chain, which Autodiff and unusual dtypes use.
 
+#[cfg(feature = "fusion")]
+use burn::backend::fusion::custom::TensorSpec;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, backend_extension};
 #[cfg(feature = "fusion")]
 use burn::tensor::{DType, Shape};
+pub use burn_gguf_kernels::cpu::Gating;
 
 use super::reference;
 
@@ -75,6 +78,42 @@ impl BlockChoice {
     pub fn words(len: usize, size: usize) -> usize {
         len.div_ceil(size).div_ceil(32)
     }
+}
+
+/// Parameters of [`LayerOps::layer_gated_delta`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaParams {
+    /// Query and key heads.
+    pub key_heads: usize,
+    /// Whether the value heads of one key head follow each other; else value head `n` reads key head `n mod key_heads`.
+    pub grouped: bool,
+    /// Epsilon of the norms.
+    pub eps: f32,
+}
+
+/// Parameters of [`LayerOps::layer_choose_experts`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChoiceParams {
+    /// Experts a token uses.
+    pub used: usize,
+    /// How logits become shares.
+    pub gating: Gating,
+    /// Whether the shares of the chosen experts are divided by their sum.
+    pub normalize: bool,
+    /// That sum is taken to be at least this.
+    pub least_sum: f32,
+    /// Factor on the shares.
+    pub scale: f32,
+}
+
+/// Ids and shares of chosen experts.
+#[cfg(feature = "fusion")]
+fn choice_specs(logits: &TensorSpec, params: &ChoiceParams) -> (TensorSpec, TensorSpec) {
+    let shape = Shape::new([logits.shape[0], params.used]);
+    (
+        TensorSpec::new(shape.clone(), DType::I32),
+        TensorSpec::new(shape, logits.dtype),
+    )
 }
 
 /// Fused operations of a transformer layer over float tensors.
@@ -194,6 +233,89 @@ pub trait LayerOps: Backend {
         choice: BlockChoice,
     ) -> IntTensor<Self> {
         reference::choose_blocks::<Self>(q, k, choice)
+    }
+
+    /// A causal convolution of each channel with few taps, and `silu`: `x` `[batch, seq, channels]`, `taps`
+    /// `[channels, kernel]`, the current token's last. `state` `[batch, kernel - 1, channels]` holds the inputs before,
+    /// oldest first; returned beside the result is what it is after this call, written in place where the storage is
+    /// not shared.
+    #[fusion(meta = |x, _taps, state| (x.clone(), state.clone()))]
+    fn layer_short_conv(
+        x: FloatTensor<Self>,
+        taps: FloatTensor<Self>,
+        state: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        reference::short_conv::<Self>(x, taps, state)
+    }
+
+    /// The gated delta rule (Yang et al. 2024). `mixed` `[batch, seq, (2 * key_heads + value_heads) * dim]` holds queries,
+    /// keys and values; `gate` is `[batch, seq, value_heads * dim]`, `beta` and `alpha` `[batch, seq, value_heads]`, `a`
+    /// and `dt` `[value_heads]`, `norm` `[dim]`, and `state` `[batch, value_heads, dim (key), dim (value)]`. Token by token,
+    /// with queries and keys of length 1, queries also divided by `sqrt(dim)`: `S *= exp(a * softplus(alpha + dt))`,
+    /// `S += k (sigmoid(beta) (v - S^T k))^T`, and the result is `rms_norm(S^T q) * norm * silu(gate)`. Returned beside it
+    /// is the state after this call, updated in place where the storage is not shared.
+    #[fusion(meta = |_mixed, gate, _beta, _alpha, _a, _dt, _norm, state, _params| (gate.clone(), state.clone()))]
+    #[allow(clippy::too_many_arguments)]
+    fn layer_gated_delta(
+        mixed: FloatTensor<Self>,
+        gate: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        alpha: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dt: FloatTensor<Self>,
+        norm: FloatTensor<Self>,
+        state: FloatTensor<Self>,
+        params: DeltaParams,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let input = reference::DeltaTensors {
+            mixed,
+            gate,
+            beta,
+            alpha,
+            a,
+            dt,
+            norm,
+        };
+        reference::gated_delta::<Self>(input, state, params)
+    }
+
+    /// The best experts of each token of `logits` `[tokens, experts]`, best first, of equals that of the lower number, and
+    /// their shares, `[tokens, used]` each.
+    #[fusion(meta = |logits, params| choice_specs(logits, params))]
+    fn layer_choose_experts(
+        logits: FloatTensor<Self>,
+        params: ChoiceParams,
+    ) -> (IntTensor<Self>, FloatTensor<Self>) {
+        reference::choose_experts::<Self>(logits, None, params)
+    }
+
+    /// As [`layer_choose_experts`](Self::layer_choose_experts), the best being those of the largest sum of share and
+    /// `bias` `[experts]`, which does not enter the shares.
+    #[fusion(meta = |logits, _bias, params| choice_specs(logits, params))]
+    fn layer_choose_experts_biased(
+        logits: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        params: ChoiceParams,
+    ) -> (IntTensor<Self>, FloatTensor<Self>) {
+        reference::choose_experts::<Self>(logits, Some(bias), params)
+    }
+
+    /// `sum_s shares[t, s] * y[t, s]` of `y` `[tokens, used, width]`: `[tokens, width]`.
+    #[fusion(dtype = y, shape = Shape::new([y[0], y[2]]))]
+    fn layer_expert_sum(y: FloatTensor<Self>, shares: FloatTensor<Self>) -> FloatTensor<Self> {
+        reference::expert_sum::<Self>(y, shares, None)
+    }
+
+    /// As [`layer_expert_sum`](Self::layer_expert_sum), plus `sigmoid(gate[t]) * shared[t]` of `shared` `[tokens, width]`
+    /// and `gate` `[tokens, 1]`.
+    #[fusion(dtype = shared, shape = shared)]
+    fn layer_expert_sum_shared(
+        y: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        shared: FloatTensor<Self>,
+        gate: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        reference::expert_sum::<Self>(y, shares, Some((shared, gate)))
     }
 }
 

@@ -19,4 +19,7 @@ mod ndarray;
 pub mod reference;
 
 pub use ggml::GgmlOps;
-pub use layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, LayerOps, RopeStyle};
+pub use layer::{
+    AttentionParams, BlockChoice, ChoiceParams, DeltaParams, Gating, GeluKind, GluActivation,
+    LayerOps, RopeStyle,
+};

@@ -10,7 +10,10 @@ use burn_gguf_kernels::cpu::{Arithmetic, KvView, KvViewMut};
 
 use super::cpu::{self, HostBackend, impl_cpu_ops};
 use super::cpu_layer;
-use super::layer::{AttentionParams, BlockChoice, GeluKind, GluActivation, RopeStyle};
+use super::layer::{
+    AttentionParams, BlockChoice, ChoiceParams, DeltaParams, GeluKind, GluActivation, RopeStyle,
+};
+use super::reference::DeltaTensors;
 use crate::tensor::GgmlPrimitive;
 
 impl HostBackend for NdArray {

@@ -1,6 +1,12 @@
 //! The fused layer operations as plain chains of burn operations: what devices without a fused kernel run, and
 //! the oracle of those that have one.
 
+mod delta_net;
+mod experts;
+
+pub use delta_net::{DeltaTensors, gated_delta, short_conv};
+pub use experts::{choose_experts, expert_sum};
+
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, Scalar, TensorMetadata, read_sync};
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};

@@ -45,6 +45,14 @@ pub enum ShapeError {
         /// Key/value heads.
         n_kv_heads: usize,
     },
+    /// No expert, or more than there are, are to be chosen.
+    #[error("{used} of {experts} experts cannot be chosen")]
+    Choice {
+        /// Experts to choose.
+        used: usize,
+        /// Experts.
+        experts: usize,
+    },
     /// More rows than the cache holds.
     #[error("{rows} rows do not fit a cache of capacity {capacity}")]
     CacheFull {

@@ -62,6 +62,14 @@ pub enum CubeError {
         /// Rows of all experts together.
         rows: usize,
     },
+    /// No expert, or more than there are, are to be chosen.
+    #[error("{used} of {experts} experts cannot be chosen")]
+    BadChoice {
+        /// Experts to choose.
+        used: usize,
+        /// Experts.
+        experts: usize,
+    },
     /// Row ids must be 32-bit or 64-bit integers.
     #[error("row ids of type {0} are not supported (i32, u32 and i64 are)")]
     BadIdType(String),

@@ -14,9 +14,12 @@ use cubecl::{
 use super::{
     DEVICE_TYPES, FloatKind, GluKind,
     attention::{AttentionConfig, attention_alone_kernel, attention_kernel},
+    choose::{ChoiceConfig, choose_kernel},
     choose_blocks::{self, ChooseConfig, block_scores_kernel, choose_blocks_kernel},
     dequantize::{self, dequantize_kernel, narrow_kernel},
+    expert_sum::{self, expert_sum_kernel},
     experts::{self, count_slots_kernel, place_slots_kernel},
+    gated_delta::{self, DeltaConfig, delta_alone_kernel, delta_plane_kernel, factors_kernel},
     gather_rows::{self, gather_rows_kernel},
     gemm::{GemmConfig, gemm_kernel},
     gemm_cmma::{self, CmmaConfig, gemm_cmma_kernel},
@@ -28,8 +31,10 @@ use super::{
     rms_norm::{RmsNormConfig, rms_norm_kernel},
     rope::{self, rope_kernel},
     route::{LayoutLaunch, Route},
+    short_conv::{self, short_conv_kernel},
 };
 use crate::GgmlType;
+use crate::cpu::{ChoiceShape, Gating};
 
 const REDUCTIONS: [Reduction; 3] = [Reduction::Plane, Reduction::Shared, Reduction::Alone];
 
@@ -87,6 +92,10 @@ pub fn inventory(
     list.glu();
     list.attention();
     list.choose_blocks();
+    list.short_conv();
+    list.gated_delta();
+    list.choose_experts();
+    list.expert_sum();
     list.entries
 }
 
@@ -483,6 +492,137 @@ impl List<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn short_conv(&mut self) {
+        let kernel = short_conv_kernel::create_dummy_kernel(
+            self.properties.clone(),
+            self.target.clone(),
+            cubes(),
+            CubeDim::new_1d(short_conv::UNITS),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            self.buffer(),
+            1,
+            1,
+            1,
+            1,
+        );
+        self.push("short_conv".into(), kernel);
+    }
+
+    fn gated_delta(&mut self) {
+        for reduction in [Reduction::Plane, Reduction::Alone] {
+            for (dim, grouped) in [(128, false), (128, true), (64, false), (20, false)] {
+                let config = DeltaConfig::new(self.properties, dim, grouped, reduction);
+                if reduction == Reduction::Plane && !config.has_planes() {
+                    continue;
+                }
+                let kernel = factors_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    CubeDim::new_1d(gated_delta::UNITS),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    1,
+                    1,
+                    1,
+                    0.0,
+                    config,
+                );
+                let form = format!("{dim}, grouped: {grouped}, {reduction:?}");
+                self.push(format!("delta_factors/{form}"), kernel);
+                // The two kernels have the same parameters and different types.
+                macro_rules! add {
+                    ($kernel:ident) => {{
+                        let kernel = $kernel::create_dummy_kernel(
+                            self.properties.clone(),
+                            self.target.clone(),
+                            cubes(),
+                            config.cube_dim(),
+                            self.buffer(),
+                            self.buffer(),
+                            self.buffer(),
+                            self.buffer(),
+                            1,
+                            1,
+                            0,
+                            1,
+                            1,
+                            1,
+                            config,
+                        );
+                        self.push(format!("gated_delta/{form}"), kernel);
+                    }};
+                }
+                if config.has_planes() {
+                    add!(delta_plane_kernel);
+                } else {
+                    add!(delta_alone_kernel);
+                }
+            }
+        }
+    }
+
+    fn choose_experts(&mut self) {
+        for reduction in [Reduction::Plane, Reduction::Alone] {
+            for (gating, biased) in [(Gating::Softmax, false), (Gating::Sigmoid, true)] {
+                let shape = ChoiceShape {
+                    tokens: 1,
+                    experts: 128,
+                    used: 8,
+                    gating,
+                    normalize: true,
+                    least_sum: 0.0,
+                    scale: 1.0,
+                };
+                let config = ChoiceConfig::new(self.properties, &shape, biased, reduction);
+                let kernel = choose_kernel::create_dummy_kernel(
+                    self.properties.clone(),
+                    self.target.clone(),
+                    cubes(),
+                    config.cube_dim(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    self.buffer(),
+                    1,
+                    1,
+                    0.0,
+                    1.0,
+                    config,
+                );
+                let form = format!("{gating:?}, biased: {biased}, {reduction:?}");
+                self.push(format!("choose_experts/{form}"), kernel);
+            }
+        }
+    }
+
+    fn expert_sum(&mut self) {
+        for with_shared in [false, true] {
+            let kernel = expert_sum_kernel::create_dummy_kernel(
+                self.properties.clone(),
+                self.target.clone(),
+                cubes(),
+                CubeDim::new_1d(expert_sum::UNITS),
+                self.buffer(),
+                self.buffer(),
+                self.buffer(),
+                self.buffer(),
+                self.buffer(),
+                1,
+                1,
+                with_shared,
+            );
+            self.push(format!("expert_sum/shared: {with_shared}"), kernel);
         }
     }
 }

@@ -13,17 +13,22 @@
 //! | norms, rotary embedding, gated unit | [`rms_norm`], [`layer_norm`], [`rope`], [`glu`] |
 //! | attention over a cache, or over some blocks of it | [`attention`] |
 //! | the choice of those blocks | [`choose_blocks`] |
+//! | a linear attention's convolution and recurrence | [`short_conv`], [`gated_delta`] |
+//! | the choice of experts, and the sum of what they say | [`choose_experts`], [`expert_sum`] |
 //!
 //! The decoding of each type lives beside its scalar code in `blocks/<type>.rs` and hands out 16 values at a time
 //! (`part.rs`); the matrix kernels here are generic over it. No kernel needs 8-bit, 16-bit or half types except
 //! attention over `f16` caches, and every one has a form for devices without plane (subgroup) operations.
 
 mod attention;
+mod choose;
 mod choose_blocks;
 mod codebook;
 mod dequantize;
 mod error;
+mod expert_sum;
 mod experts;
+mod gated_delta;
 mod gather_rows;
 mod gemm;
 mod gemm_cmma;
@@ -38,13 +43,17 @@ pub(crate) mod part;
 mod rms_norm;
 mod rope;
 mod route;
+mod short_conv;
 pub(crate) mod words;
 
 pub use attention::{AttentionParams, AttentionShape, KeyBlocks, attention, takes_cache};
+pub use choose::choose_experts;
 pub use choose_blocks::{BlockChoiceShape, choose_blocks};
 pub use dequantize::{FloatKind, dequantize};
 pub use error::CubeError;
+pub use expert_sum::expert_sum;
 pub use experts::{ExpertsShape, linear_experts, linear_experts_with};
+pub use gated_delta::{DeltaHandles, gated_delta};
 pub use gather_rows::gather_rows;
 pub use gemv::Reduction;
 pub use glu::{GluKind, glu};
@@ -55,3 +64,4 @@ pub use matrix::{CubeMatrix, Piece, binding_limit};
 pub use part::DEVICE_TYPES;
 pub use rms_norm::rms_norm;
 pub use rope::{RopeShape, rope};
+pub use short_conv::short_conv;

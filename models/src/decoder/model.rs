@@ -11,8 +11,8 @@ use crate::layers::{
     AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, KvSource,
     MoeConfig, RmsNorm, Rope, RopeTable,
 };
-use crate::placement::Placement;
 use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
+use crate::placement::Placement;
 
 /// Token embedding, layers, a final norm and the output head.
 #[derive(Module, Debug)]

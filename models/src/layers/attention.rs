@@ -247,7 +247,9 @@ impl Attention {
                 cache.append(k, v, position, self.window, limits)
             }
             None => {
-                let rows = cache.read().expect("the layer whose keys are shared ran before");
+                let rows = cache
+                    .read()
+                    .expect("the layer whose keys are shared ran before");
                 CachedRows {
                     k: on_device(rows.k, &q.device()),
                     v: on_device(rows.v, &q.device()),

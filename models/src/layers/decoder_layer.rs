@@ -80,8 +80,7 @@ impl DecoderLayer {
                     device,
                 )
             }),
-            moe: (config.moe.as_ref())
-                .map(|moe| Moe::uninitialized(moe, device, experts_device)),
+            moe: (config.moe.as_ref()).map(|moe| Moe::uninitialized(moe, device, experts_device)),
             post_mlp_norm: post(),
         }
     }

@@ -2,9 +2,11 @@
 //! have it.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 use burn_gguf::Arithmetic;
 use burn_gguf::nn::GgmlLinear;
+use burn_gguf::nn::functional::{self, DeltaInput};
+use burn_gguf::ops::DeltaParams;
 
 use super::{LayerCache, RmsNorm};
 
@@ -41,28 +43,32 @@ impl DeltaNetConfig {
     fn conv_width(&self) -> usize {
         2 * self.key_width() + self.value_width()
     }
-
-    fn key_head(&self, value_head: usize) -> usize {
-        match self.grouped {
-            true => value_head / (self.value_heads / self.key_heads),
-            false => value_head % self.key_heads,
-        }
-    }
 }
 
-/// What a [`GatedDeltaNet`] remembers of a sequence.
-#[derive(Clone, Debug, PartialEq)]
+/// What a [`GatedDeltaNet`] remembers of its sequences.
+#[derive(Clone, Debug)]
 pub struct DeltaState {
-    /// The last inputs of the convolution, `[kernel - 1, conv_width]`, oldest first.
-    conv: Vec<f32>,
-    /// Of each value head a matrix `[head_dim (key), head_dim (value)]`.
-    heads: Vec<f32>,
+    /// The last inputs of the convolution, `[batch, kernel - 1, conv_width]`, oldest first.
+    pub conv: Tensor<3>,
+    /// Of each value head a matrix, `[batch, value_heads, head_dim (key), head_dim (value)]`.
+    pub heads: Tensor<4>,
 }
 
 impl DeltaState {
+    /// That of `batch` sequences of which nothing was read.
+    fn new(batch: usize, config: &DeltaNetConfig, device: &Device) -> Self {
+        let (heads, dim) = (config.value_heads, config.head_dim);
+        let past = [batch, config.kernel - 1, config.conv_width()];
+        Self {
+            conv: Tensor::zeros(past, (device, DType::F32)),
+            heads: Tensor::zeros([batch, heads, dim, dim], (device, DType::F32)),
+        }
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        (self.conv.len() + self.heads.len()) * size_of::<f32>()
+        let values = self.conv.shape().num_elements() + self.heads.shape().num_elements();
+        values * self.heads.dtype().size()
     }
 }
 
@@ -119,254 +125,50 @@ impl GatedDeltaNet {
     }
 
     /// `[batch, seq, hidden] -> [batch, seq, hidden]`; the cache holds the state of everything before.
-    ///
-    /// The recurrence runs on the host, whatever the device, and keeps no gradients.
     pub fn forward(&self, x: Tensor<3>, cache: &mut LayerCache) -> Tensor<3> {
-        let [batch, seq, _] = x.dims();
-        let device = x.device();
+        let [batch, _, _] = x.dims();
         let config = &self.config;
+        // Taken out, so that the storage has one handle and is written in place.
+        let slot = cache.delta_mut();
+        let state = slot.take().filter(|state| state.heads.dims()[0] == batch);
+        let state = state.unwrap_or_else(|| DeltaState::new(batch, config, &x.device()));
         let [mixed, gate] = GgmlLinear::forward_pair([&self.qkv, &self.gate], x.clone());
-        let (beta, alpha) = self.strength_and_decay(x);
-        let step = Step {
-            config,
-            conv: host(self.conv.val()),
-            a: host(self.a.val()),
-            dt: host(self.dt.val()),
-            norm: host(self.norm.weight.val()),
+        let [beta, alpha] = self.strength_and_decay(x);
+        let (mixed, conv) = functional::short_conv(mixed, self.conv.val(), state.conv);
+        let input = DeltaInput {
+            mixed,
+            gate,
+            beta,
+            alpha,
+            a: self.a.val(),
+            dt: self.dt.val(),
+            norm: self.norm.weight.val(),
         };
-        let (mixed, gate) = (host(mixed), host(gate));
-        let states = cache.delta_states(batch, || DeltaState {
-            conv: vec![0.0; (config.kernel - 1) * config.conv_width()],
-            heads: vec![0.0; config.value_heads * config.head_dim * config.head_dim],
-        });
-        let width = config.value_width();
-        let mut out = vec![0f32; batch * seq * width];
-        for (item, state) in states.iter_mut().enumerate() {
-            let rows = item * seq..(item + 1) * seq;
-            step.run(
-                state,
-                Inputs {
-                    mixed: slice(&mixed, &rows, config.conv_width()),
-                    gate: slice(&gate, &rows, width),
-                    beta: slice(&beta, &rows, config.value_heads),
-                    alpha: slice(&alpha, &rows, config.value_heads),
-                },
-                &mut out[rows.start * width..rows.end * width],
-            );
-        }
-        let out = Tensor::from_data(TensorData::new(out, [batch, seq, width]), &device);
+        let params = DeltaParams {
+            key_heads: config.key_heads,
+            grouped: config.grouped,
+            eps: config.eps,
+        };
+        let (out, heads) = functional::gated_delta(input, state.heads, params);
+        *slot = Some(DeltaState { conv, heads });
         self.output.forward(out)
     }
 
-    /// Both before their activations, `[tokens, value_heads]`.
-    fn strength_and_decay(&self, x: Tensor<3>) -> (Vec<f32>, Vec<f32>) {
+    /// Both before their activations, `[batch, seq, value_heads]`.
+    fn strength_and_decay(&self, x: Tensor<3>) -> [Tensor<3>; 2] {
+        let [batch, seq, _] = x.dims();
         match (&self.beta, &self.alpha, &self.beta_alpha) {
-            (Some(beta), Some(alpha), _) => {
-                let [beta, alpha] = GgmlLinear::forward_pair([beta, alpha], x);
-                (host(beta), host(alpha))
-            }
+            (Some(beta), Some(alpha), _) => GgmlLinear::forward_pair([beta, alpha], x),
             (_, _, Some(joined)) => {
-                let group = self.config.value_heads / self.config.key_heads;
-                let both = host(joined.forward(x));
-                let part = |at: usize| {
-                    both.chunks_exact(2 * group)
-                        .flat_map(|chunk| chunk[at * group..][..group].iter().copied())
-                        .collect()
-                };
-                (part(0), part(1))
+                let (keys, heads) = (self.config.key_heads, self.config.value_heads);
+                let group = heads / keys;
+                let both = joined.forward(x).reshape([batch, seq, keys, 2 * group]);
+                [0, group].map(|from| {
+                    let part = [0..batch, 0..seq, 0..keys, from..from + group];
+                    both.clone().slice(part).reshape([batch, seq, heads])
+                })
             }
             _ => unreachable!("a layer has strength and decay, together or apart"),
         }
-    }
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    let data = tensor.into_data().convert::<f32>();
-    data.try_into_vec::<f32>()
-        .expect("converted to f32 just now")
-}
-
-fn slice<'a>(values: &'a [f32], rows: &std::ops::Range<usize>, width: usize) -> &'a [f32] {
-    &values[rows.start * width..rows.end * width]
-}
-
-/// The projections of a sequence's tokens.
-struct Inputs<'a> {
-    mixed: &'a [f32],
-    gate: &'a [f32],
-    beta: &'a [f32],
-    alpha: &'a [f32],
-}
-
-/// The parameters of the recurrence on the host.
-struct Step<'a> {
-    config: &'a DeltaNetConfig,
-    conv: Vec<f32>,
-    a: Vec<f32>,
-    dt: Vec<f32>,
-    norm: Vec<f32>,
-}
-
-impl Step<'_> {
-    /// Token by token; `out` is `[seq, value_heads * head_dim]`.
-    fn run(&self, state: &mut DeltaState, inputs: Inputs<'_>, out: &mut [f32]) {
-        let config = self.config;
-        let (width, dim) = (config.conv_width(), config.head_dim);
-        let (key_width, value_width) = (config.key_width(), config.value_width());
-        let scale = 1.0 / (dim as f32).sqrt();
-        let mut current = vec![0f32; width];
-        for (t, mixed) in inputs.mixed.chunks_exact(width).enumerate() {
-            self.convolve(&mut state.conv, mixed, &mut current);
-            let (queries, rest) = current.split_at_mut(key_width);
-            let (keys, values) = rest.split_at_mut(key_width);
-            for head in queries.chunks_exact_mut(dim) {
-                normalize(head, config.eps, scale);
-            }
-            for head in keys.chunks_exact_mut(dim) {
-                normalize(head, config.eps, 1.0);
-            }
-            let row = t * config.value_heads;
-            let heads = state.heads.chunks_exact_mut(dim * dim);
-            let outs = out[t * value_width..][..value_width].chunks_exact_mut(dim);
-            for (n, ((head, out), value)) in
-                heads.zip(outs).zip(values.chunks_exact(dim)).enumerate()
-            {
-                let beta = sigmoid(inputs.beta[row + n]);
-                let decay = (self.a[n] * softplus(inputs.alpha[row + n] + self.dt[n])).exp();
-                let at = config.key_head(n) * dim;
-                delta_rule(
-                    head,
-                    &queries[at..][..dim],
-                    &keys[at..][..dim],
-                    value,
-                    beta,
-                    decay,
-                    out,
-                );
-                let gate = &inputs.gate[t * value_width + n * dim..][..dim];
-                self.gate_out(out, gate);
-            }
-        }
-    }
-
-    /// `silu` of the convolution at one token, and the window moved on.
-    fn convolve(&self, window: &mut [f32], mixed: &[f32], out: &mut [f32]) {
-        let (kernel, width) = (self.config.kernel, mixed.len());
-        for (channel, out) in out.iter_mut().enumerate() {
-            let taps = &self.conv[channel * kernel..][..kernel];
-            let past = (0..kernel - 1).map(|j| taps[j] * window[j * width + channel]);
-            let sum = past.sum::<f32>() + taps[kernel - 1] * mixed[channel];
-            *out = sum * sigmoid(sum);
-        }
-        if kernel > 1 {
-            window.copy_within(width.., 0);
-            window[(kernel - 2) * width..].copy_from_slice(mixed);
-        }
-    }
-
-    /// `rms_norm(out) * silu(gate)` of a head.
-    fn gate_out(&self, out: &mut [f32], gate: &[f32]) {
-        let mean = out.iter().map(|v| v * v).sum::<f32>() / out.len() as f32;
-        let norm = 1.0 / (mean + self.config.eps).sqrt();
-        for ((out, weight), &gate) in out.iter_mut().zip(&self.norm).zip(gate) {
-            *out = *out * norm * weight * (gate * sigmoid(gate));
-        }
-    }
-}
-
-/// One token of one head: fade, correct, read.
-fn delta_rule(
-    state: &mut [f32],
-    query: &[f32],
-    key: &[f32],
-    value: &[f32],
-    beta: f32,
-    decay: f32,
-    out: &mut [f32],
-) {
-    let dim = value.len();
-    // What the faded state says of the key.
-    out.fill(0.0);
-    for (row, &k) in state.chunks_exact_mut(dim).zip(key) {
-        for (out, s) in out.iter_mut().zip(row) {
-            *s *= decay;
-            *out += *s * k;
-        }
-    }
-    let delta: Vec<f32> = value
-        .iter()
-        .zip(&*out)
-        .map(|(v, said)| beta * (v - said))
-        .collect();
-    out.fill(0.0);
-    for ((row, &k), &q) in state.chunks_exact_mut(dim).zip(key).zip(query) {
-        for ((out, s), d) in out.iter_mut().zip(row).zip(&delta) {
-            *s += k * d;
-            *out += *s * q;
-        }
-    }
-}
-
-/// `x * rsqrt(sum(x^2) + eps) * scale`.
-fn normalize(x: &mut [f32], eps: f32, scale: f32) {
-    let sum: f32 = x.iter().map(|v| v * v).sum();
-    let factor = scale / (sum + eps).sqrt();
-    x.iter_mut().for_each(|v| *v *= factor);
-}
-
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// `ln(1 + e^x)`, without overflow.
-fn softplus(x: f32) -> f32 {
-    match x > 20.0 {
-        true => x,
-        false => x.exp().ln_1p(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_correction_makes_the_state_say_the_value() {
-        let (key, value) = ([0.6, 0.8], [3.0, -2.0]);
-        let mut state = [0.1, 0.2, 0.3, 0.4];
-        let mut out = [0.0; 2];
-        delta_rule(&mut state, &key, &key, &value, 1.0, 0.5, &mut out);
-        for (out, value) in out.iter().zip(value) {
-            assert!((out - value).abs() < 1e-6);
-        }
-        // Without a correction the state only fades.
-        let before = state;
-        delta_rule(&mut state, &key, &key, &value, 0.0, 0.5, &mut out);
-        assert_eq!(state, before.map(|s| s * 0.5));
-    }
-
-    #[test]
-    fn value_heads_find_their_key_heads() {
-        let mut config = DeltaNetConfig {
-            hidden: 8,
-            kernel: 4,
-            key_heads: 2,
-            value_heads: 4,
-            head_dim: 2,
-            grouped: false,
-            eps: 1e-6,
-            arithmetic: Arithmetic::Exact,
-        };
-        let heads = |config: &DeltaNetConfig| [0, 1, 2, 3].map(|n| config.key_head(n));
-        assert_eq!(heads(&config), [0, 1, 0, 1]);
-        config.grouped = true;
-        assert_eq!(heads(&config), [0, 0, 1, 1]);
-    }
-
-    #[test]
-    fn softplus_neither_overflows_nor_vanishes() {
-        assert_eq!(softplus(100.0), 100.0);
-        assert!((softplus(0.0) - std::f32::consts::LN_2).abs() < 1e-7);
-        assert!(softplus(-50.0) > 0.0);
     }
 }

@@ -1,22 +1,17 @@
 //! Mixture of experts.
 
 use burn::module::{Module, Param};
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use burn_gguf::Arithmetic;
 use burn_gguf::device::on_device;
 use burn_gguf::nn::{GgmlExperts, GgmlLinear, functional};
-use burn_gguf::ops::GluActivation;
+pub use burn_gguf::ops::Gating;
+use burn_gguf::ops::{ChoiceParams, GluActivation};
 
 use super::GatedMlp;
 
-/// How router logits become the shares of experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gating {
-    /// Softmax over all experts.
-    Softmax,
-    /// A sigmoid for each expert.
-    Sigmoid,
-}
+/// Below this the sum of the chosen shares is not divided by. The bound of llama.cpp; the original models add 1e-20.
+const LEAST_SUM: f32 = 6.103_515_6e-5;
 
 /// Shape and options of a [`Moe`].
 #[derive(Clone, Debug, PartialEq)]
@@ -73,12 +68,6 @@ pub struct Moe {
     config: MoeConfig,
 }
 
-/// Chosen experts and their shares, `[tokens, used]` each.
-struct Routes {
-    ids: Tensor<2, Int>,
-    shares: Tensor<2>,
-}
-
 impl Moe {
     /// A layer to be loaded from a file; router and experts are on `experts_device`, what all tokens share is on `device`.
     pub fn uninitialized(config: &MoeConfig, device: &Device, experts_device: &Device) -> Self {
@@ -119,109 +108,62 @@ impl Moe {
 
     /// As [`forward`](Self::forward), where the router reads something else than the experts.
     pub fn forward_routed(&self, x: Tensor<3>, routed_by: Tensor<3>) -> Tensor<3> {
-        let shared = self.shared.as_ref().map(|shared| {
-            let y = shared.forward(x.clone());
-            match &self.shared_gate {
-                Some(gate) => y * burn::tensor::activation::sigmoid(gate.forward(x.clone())),
-                None => y,
-            }
-        });
-        // The experts may be elsewhere.
-        let (home, there) = (x.device(), self.router.weight.device());
-        let y = self.experts(on_device(x, &there), on_device(routed_by, &there));
-        let y = on_device(y, &home);
-        match shared {
-            Some(shared) => y + shared,
-            None => y,
-        }
-    }
-
-    fn experts(&self, x: Tensor<3>, routed_by: Tensor<3>) -> Tensor<3> {
         let [batch, seq, hidden] = x.dims();
         let tokens = batch * seq;
+        // The experts may be elsewhere.
+        let (home, there) = (x.device(), self.router.weight.device());
+        let flat = x.clone().reshape([tokens, hidden]);
+        let (y, shares) = self.experts(
+            on_device(flat.clone(), &there),
+            on_device(routed_by.reshape([tokens, hidden]), &there),
+        );
+        let shared = self.shared.as_ref().map(|shared| {
+            let y = shared.forward(x).reshape([tokens, hidden]);
+            let gate = self.shared_gate.as_ref().map(|gate| gate.forward(flat));
+            (y, gate)
+        });
+        let sum = match shared {
+            Some((y_shared, Some(gate))) => {
+                let shared = (on_device(y_shared, &there), on_device(gate, &there));
+                on_device(functional::expert_sum(y, shares, Some(shared)), &home)
+            }
+            Some((y_shared, None)) => {
+                on_device(functional::expert_sum(y, shares, None), &home) + y_shared
+            }
+            None => on_device(functional::expert_sum(y, shares, None), &home),
+        };
+        sum.reshape([batch, seq, hidden])
+    }
+
+    /// What the chosen experts say of `x` `[tokens, hidden]`, `[tokens, used, hidden]`, and their shares `[tokens, used]`.
+    fn experts(&self, x: Tensor<2>, routed_by: Tensor<2>) -> (Tensor<3>, Tensor<2>) {
+        let [tokens, hidden] = x.dims();
+        let choice = ChoiceParams {
+            used: self.config.used,
+            gating: self.config.gating,
+            normalize: self.config.normalize,
+            least_sum: LEAST_SUM,
+            scale: self.config.scale,
+        };
+        let bias = self.choice_bias.as_ref().map(|bias| bias.val());
+        let logits = self.router.forward(routed_by);
+        let (ids, shares) = functional::choose_experts(logits, bias, choice);
         let (used, width) = (self.config.used, self.config.intermediate);
-        let x = x.reshape([tokens, hidden]);
-        let Routes { ids, shares } = self.route(routed_by.reshape([tokens, hidden]));
-        let x = x.reshape([tokens, 1, hidden]);
+        let rows = x.reshape([tokens, 1, hidden]);
         let (gate, up) = match (&self.gate_up, &self.gate, &self.up) {
             (Some(gate_up), ..) => {
-                let both = gate_up.forward(x, ids.clone());
+                let both = gate_up.forward(rows, ids.clone());
                 let half =
                     |from: usize| both.clone().slice([0..tokens, 0..used, from..from + width]);
                 (half(0), half(width))
             }
             (None, Some(gate), Some(up)) => {
-                let [gate, up] = GgmlExperts::forward_pair([gate, up], x, ids.clone());
+                let [gate, up] = GgmlExperts::forward_pair([gate, up], rows, ids.clone());
                 (gate, up)
             }
             _ => unreachable!("a layer has gate and up, together or apart"),
         };
         let h = functional::glu(gate, up, self.config.activation);
-        let y = self.down.forward(h, ids) * shares.reshape([tokens, used, 1]);
-        // A sum over few slots by slices: devices differ in the reductions they can do.
-        let slot = |i: usize| y.clone().slice([0..tokens, i..i + 1, 0..hidden]);
-        let sum = (1..used).fold(slot(0), |sum, i| sum + slot(i));
-        sum.reshape([batch, seq, hidden])
-    }
-
-    /// Chooses on the host: a router's logits are few, and ties then fall the same way on every device.
-    fn route(&self, x: Tensor<2>) -> Routes {
-        let [tokens, _] = x.dims();
-        let device = x.device();
-        let (experts, used) = (self.config.experts, self.config.used);
-        let host = |data: TensorData| {
-            data.convert::<f32>()
-                .try_into_vec::<f32>()
-                .expect("converted to f32 just now")
-        };
-        let logits = host(self.router.forward(x).into_data());
-        let bias = self
-            .choice_bias
-            .as_ref()
-            .map(|bias| host(bias.val().into_data()));
-        let mut ids = Vec::with_capacity(tokens * used);
-        let mut shares = Vec::with_capacity(tokens * used);
-        for row in logits.chunks_exact(experts) {
-            let (chosen, share) = self.choose(row, bias.as_deref());
-            ids.extend(chosen.iter().map(|&e| e as i32));
-            shares.extend(share);
-        }
-        let ids = TensorData::new(ids, [tokens, used]);
-        Routes {
-            ids: Tensor::from_data(ids, (&device, DType::I32)),
-            shares: Tensor::from_data(TensorData::new(shares, [tokens, used]), &device),
-        }
-    }
-
-    /// The experts of one token, best first, and their shares.
-    fn choose(&self, logits: &[f32], bias: Option<&[f32]>) -> (Vec<usize>, Vec<f32>) {
-        let shares: Vec<f32> = match self.config.gating {
-            Gating::Sigmoid => logits.iter().map(|&v| 1.0 / (1.0 + (-v).exp())).collect(),
-            Gating::Softmax => {
-                let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let exp: Vec<f32> = logits.iter().map(|&v| (v - max).exp()).collect();
-                let sum: f32 = exp.iter().sum();
-                exp.iter().map(|v| v / sum).collect()
-            }
-        };
-        let score = |e: usize| shares[e] + bias.map_or(0.0, |bias| bias[e]);
-        let mut order: Vec<usize> = (0..shares.len()).collect();
-        let better = |&a: &usize, &b: &usize| score(b).total_cmp(&score(a)).then(a.cmp(&b));
-        let used = self.config.used.min(order.len());
-        if used < order.len() {
-            order.select_nth_unstable_by(used - 1, better);
-            order.truncate(used);
-        }
-        order.sort_unstable_by(better);
-        let mut chosen: Vec<f32> = order.iter().map(|&e| shares[e]).collect();
-        if self.config.normalize {
-            // The bound of llama.cpp; the original models add 1e-20.
-            let sum = chosen.iter().sum::<f32>().max(6.103_515_6e-5);
-            chosen.iter_mut().for_each(|share| *share /= sum);
-        }
-        chosen
-            .iter_mut()
-            .for_each(|share| *share *= self.config.scale);
-        (order, chosen)
+        (self.down.forward(h, ids), shares)
     }
 }

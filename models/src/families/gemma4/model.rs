@@ -9,8 +9,8 @@ use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
 use super::layer::Pass;
 use super::{Gemma4Config, Gemma4Layer, PerLayerEmbeddings};
 use crate::layers::{KvCache, RmsNorm, Rope, RopeTables};
-use crate::placement::Placement;
 use crate::model::{LogitsOf, ModelInput, TextModel};
+use crate::placement::Placement;
 
 /// Token embedding, layers, a final norm and the output head.
 #[derive(Module, Debug)]

@@ -14,8 +14,7 @@ use crate::layers::DeltaState;
 pub struct LayerCache {
     rows: KvRows,
     index: IndexRows,
-    // Of each sequence of the batch.
-    delta: Vec<DeltaState>,
+    delta: Option<DeltaState>,
 }
 
 /// The keys of a layer's rows.
@@ -26,8 +25,13 @@ pub(crate) const VALUES: &str = "v";
 /// The keys that an indexer has for a layer's rows.
 pub(crate) const INDEX: &str = "index";
 
+/// The last inputs of a recurrence's convolution, `[batch, 1, kernel - 1, channels]`.
+const CONVOLUTION: &str = "conv";
+/// The state of a recurrence.
+const STATE: &str = "state";
+
 /// All there are.
-pub(crate) const PART_NAMES: [&str; 3] = [KEYS, VALUES, INDEX];
+pub(crate) const PART_NAMES: [&str; 5] = [KEYS, VALUES, INDEX, CONVOLUTION, STATE];
 
 /// A [`LayerCache`] taken apart.
 pub(crate) struct LayerParts {
@@ -56,7 +60,7 @@ pub(crate) enum PartError {
 #[derive(Clone, Debug)]
 pub(super) struct LayerCheckpoint {
     rows: Option<KvRows>,
-    delta: Vec<DeltaState>,
+    delta: Option<DeltaState>,
 }
 
 impl LayerCache {
@@ -89,19 +93,14 @@ impl LayerCache {
         self.rows.read()
     }
 
-    /// The states of a recurrence, one for each sequence, `first` where there is none yet.
-    pub fn delta_states(
-        &mut self,
-        batch: usize,
-        first: impl Fn() -> DeltaState,
-    ) -> &mut [DeltaState] {
-        self.delta.resize_with(batch, first);
+    /// The state of a recurrence, to be taken out and put back.
+    pub fn delta_mut(&mut self) -> &mut Option<DeltaState> {
         &mut self.delta
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let delta = self.delta.iter().map(DeltaState::bytes).sum::<usize>();
+        let delta = self.delta.as_ref().map_or(0, DeltaState::bytes);
         self.rows.bytes() + self.index.bytes() + delta
     }
 
@@ -110,9 +109,13 @@ impl LayerCache {
         let (first, rows) = self.rows.visible().into_parts();
         let rows = rows.into_iter().flat_map(|(k, v)| [(KEYS, k), (VALUES, v)]);
         let index = self.index.visible().map(|keys| (INDEX, keys));
+        let delta = self.delta.iter().flat_map(|state| {
+            let conv = state.conv.clone().unsqueeze_dim(1);
+            [(CONVOLUTION, conv), (STATE, state.heads.clone())]
+        });
         LayerParts {
             first,
-            tensors: rows.chain(index).collect(),
+            tensors: rows.chain(index).chain(delta).collect(),
         }
     }
 
@@ -153,23 +156,24 @@ impl LayerCache {
         }
         let rows = tensors.remove(KEYS).zip(tensors.remove(VALUES));
         let index = IndexRows::from_part(tensors.remove(INDEX));
+        let delta = tensors.remove(CONVOLUTION).zip(tensors.remove(STATE));
+        let delta = delta.map(|(conv, heads)| DeltaState {
+            conv: conv.squeeze_dim(1),
+            heads,
+        });
         if let Some((&name, _)) = tensors.first_key_value() {
             return Err(PartError::Extra(name));
         }
         let rows = KvRows::from_parts(first, rows, &self.rows);
         match rows.can_cut(len) {
-            true => Ok(Self {
-                rows,
-                index,
-                delta: Vec::new(),
-            }),
+            true => Ok(Self { rows, index, delta }),
             false => Err(PartError::First(first)),
         }
     }
 
     /// Whether the rows from `len` on can be forgotten with nothing else lost.
     pub(super) fn can_cut(&self, len: usize) -> bool {
-        self.delta.is_empty() && self.rows.can_cut(len)
+        self.delta.is_none() && self.rows.can_cut(len)
     }
 
     /// Forgets the rows from `len` on.
@@ -182,12 +186,12 @@ impl LayerCache {
     pub(super) fn reset(&mut self) {
         self.rows.reset();
         self.index.cut(0);
-        self.delta.clear();
+        self.delta = None;
     }
 
     /// Whether going back needs a checkpoint.
     pub(super) fn forgets(&self) -> bool {
-        !self.delta.is_empty() || self.rows.checkpoint_needed()
+        self.delta.is_some() || self.rows.checkpoint_needed()
     }
 
     /// What going back to here needs.

@@ -1,0 +1,45 @@
+//! A vocabulary of bytes, and as many tokens without a text as a real one has with.
+
+use burn_gguf::gguf::{Array, GgufWriter, StringArray, Value};
+
+/// Tokens in all.
+pub const TOKENS: u64 = 32768;
+
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+const UNUSED: i32 = 5;
+
+/// The letter that stands for a byte in byte-level BPE: itself where it is printable, else one from 256 on.
+fn letters() -> Vec<String> {
+    let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
+    let mut other = 256..;
+    let letter = |b: u32| match printable(b) {
+        true => b,
+        false => other.next().unwrap_or(b),
+    };
+    let letters = (0..256).map(letter).filter_map(char::from_u32);
+    letters.map(String::from).collect()
+}
+
+/// Byte-level BPE of the pretokenizer `pre`, with one merge.
+pub fn write(file: &mut GgufWriter<'_>, pre: &str) {
+    let mut tokens = letters();
+    let mut kinds = vec![NORMAL; tokens.len()];
+    tokens.push("\u{120}t".into());
+    kinds.push(NORMAL);
+    let end = tokens.len() as u32;
+    tokens.push("<|endoftext|>".into());
+    kinds.push(CONTROL);
+    while (tokens.len() as u64) < TOKENS {
+        tokens.push(format!("<unused{}>", tokens.len()));
+        kinds.push(UNUSED);
+    }
+    let strings = |texts: Vec<String>| texts.into_iter().collect::<StringArray>();
+    file.set_metadata("tokenizer.ggml.model", "gpt2")
+        .set_metadata("tokenizer.ggml.pre", pre)
+        .set_metadata("tokenizer.ggml.tokens", strings(tokens))
+        .set_metadata("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)))
+        .set_metadata("tokenizer.ggml.merges", strings(vec!["\u{120} t".into()]))
+        .set_metadata("tokenizer.ggml.eos_token_id", end)
+        .set_metadata("tokenizer.ggml.padding_token_id", end);
+}
