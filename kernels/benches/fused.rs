@@ -4,8 +4,9 @@
 //! values once. Best of several runs.
 
 use burn_gguf_kernels::cpu::{
-    AttentionParams, AttentionShape, KvView, RopePairing, RopeTable, attention, geglu_tanh,
-    rms_norm, swiglu,
+    AttentionParams, AttentionShape, ChoiceShape, ExpertSumShape, GatedDeltaInput, GatedDeltaShape,
+    Gating, KvView, RopePairing, RopeTable, ShortConvShape, attention, choose_experts, expert_sum,
+    gated_delta, geglu_tanh, rms_norm, short_conv, swiglu,
 };
 use half::f16;
 use std::hint::black_box;
@@ -184,6 +185,90 @@ fn small_operations(tokens: usize) {
     }
 }
 
+/// Of Qwen3.5-0.8B: 16 heads of 128 and as many layers as there are, so that decoding finds states in memory.
+fn delta_net(tokens: usize) {
+    let (heads, dim) = (16, 128);
+    let layers = if tokens == 1 { 18 } else { 1 };
+    let shape = GatedDeltaShape {
+        batch: 1,
+        tokens,
+        key_heads: heads,
+        value_heads: heads,
+        head_dim: dim,
+        grouped: false,
+        eps: 1e-6,
+    };
+    let (mixed, gate) = (
+        values(tokens * 3 * heads * dim),
+        values(tokens * heads * dim),
+    );
+    let (beta, alpha) = (values(tokens * heads), values(tokens * heads));
+    let a: Vec<f32> = values(heads).iter().map(|v| -v.abs()).collect();
+    let (dt, norm) = (values(heads), values(dim));
+    let input = GatedDeltaInput {
+        mixed: &mixed,
+        gate: &gate,
+        beta: &beta,
+        alpha: &alpha,
+        a: &a,
+        dt: &dt,
+        norm: &norm,
+    };
+    let mut states: Vec<_> = (0..layers).map(|_| values(heads * dim * dim)).collect();
+    let mut out = vec![0.0; gate.len()];
+    let cells = layers * tokens * heads * dim * dim;
+    elementwise(
+        &format!("gated_delta {layers} x {tokens} x {heads} x {dim}^2"),
+        cells,
+        || {
+            for state in &mut states {
+                gated_delta(black_box(input), &shape, state, &mut out).unwrap();
+            }
+        },
+    );
+    let shape = ShortConvShape {
+        batch: 1,
+        tokens,
+        channels: 3 * heads * dim,
+        kernel: 4,
+    };
+    let (taps, mut state) = (values(shape.channels * 4), values(shape.channels * 3));
+    let mut out = vec![0.0; mixed.len()];
+    let name = format!("short_conv {tokens} x {}", shape.channels);
+    elementwise(&name, mixed.len(), || {
+        short_conv(black_box(&mixed), &taps, &shape, &mut state, &mut out).unwrap();
+    });
+}
+
+fn experts(tokens: usize) {
+    let shape = ChoiceShape {
+        tokens,
+        experts: 128,
+        used: 8,
+        gating: Gating::Softmax,
+        normalize: true,
+        least_sum: 6e-5,
+        scale: 1.0,
+    };
+    let logits = values(tokens * 128);
+    let (mut ids, mut shares) = (vec![0; tokens * 8], vec![0.0; tokens * 8]);
+    let name = format!("choose_experts {tokens} x 128");
+    elementwise(&name, logits.len(), || {
+        choose_experts(black_box(&logits), None, &shape, &mut ids, &mut shares).unwrap();
+    });
+    let shape = ExpertSumShape {
+        tokens,
+        used: 8,
+        width: 2048,
+    };
+    let y = values(tokens * 8 * 2048);
+    let mut out = vec![0.0; tokens * 2048];
+    let name = format!("expert_sum {tokens} x 8 x 2048");
+    elementwise(&name, y.len(), || {
+        expert_sum(black_box(&y), &shares, None, &shape, &mut out).unwrap();
+    });
+}
+
 fn main() {
     let filter = std::env::args()
         .skip(1)
@@ -215,6 +300,14 @@ fn main() {
             if "small".contains(&filter) {
                 small_operations(1);
                 small_operations(512);
+            }
+            for tokens in [1, 8, 512] {
+                if "delta".contains(&filter) {
+                    delta_net(tokens);
+                }
+                if "experts".contains(&filter) {
+                    experts(tokens);
+                }
             }
         });
     }

@@ -9,7 +9,7 @@ use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
 use super::DecoderConfig;
 use crate::layers::{
     AttentionConfig, DecoderLayer, DecoderLayerConfig, DeltaNetConfig, KvCache, KvSource,
-    MoeConfig, RmsNorm, Rope, RopeTable,
+    MoeConfig, RmsNorm, Rope, RopeTables,
 };
 use crate::model::{ImagePositions, LogitsOf, ModelInput, TextModel};
 use crate::placement::Placement;

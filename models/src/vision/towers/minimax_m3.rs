@@ -187,7 +187,7 @@ impl MiniMaxM3Tower {
             .copied()
             .filter(|(file, _)| file.starts_with("v.blk."))
             .collect();
-        load_tower(mmproj, tower, &[BINDINGS, &blocks], options)
+        load_tower(mmproj, tower, &[BINDINGS, &blocks], &[], options)
     }
 
     /// Pictures of one size, `[batch, patches, 3 * patch^2]`, patch by patch in the order of merged tokens; `positions` are
