@@ -185,7 +185,8 @@ impl TextModel for DenseDecoder {
         let limits = cache.limits();
         let mut ropes = RopeTables::new(self.ropes.each_ref(), &positions);
         if let Some(eps) = self.config.input_norm {
-            x = functional::rms_norm(x, Tensor::ones([hidden], &x.device()), eps);
+            let ones = Tensor::ones([hidden], &x.device());
+            x = functional::rms_norm(x, ones, eps);
         }
         let mut deepstack = deepstack.into_iter();
         for ((layer, layer_cache), window) in self
