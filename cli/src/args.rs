@@ -79,9 +79,20 @@ pub struct ModelArgs {
     /// A GGUF file (any shard of a split one), or `owner/repo[:file]` with the `hub` feature
     pub model: String,
     /// Device: flex, ndarray, vulkan, webgpu, metal, cuda, rocm, with an optional index as in cuda:1 (for vulkan,
-    /// webgpu and metal an index counts discrete GPUs)
+    /// webgpu and metal an index counts discrete GPUs); several, comma separated, take runs of layers
     #[arg(long)]
     pub device: Option<String>,
+    /// The share of the layers of each device, by their bytes, as in 3,1 (default: equal shares)
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "N,N..",
+        allow_negative_numbers = true
+    )]
+    pub split: Vec<f32>,
+    /// A device for the experts: `cpu`, or any other; on the CPU they stay in the file's map
+    #[arg(long, value_name = "DEVICE")]
+    pub experts: Option<String>,
     /// Arithmetic of block-quantized products
     #[arg(long, value_enum, default_value_t)]
     pub arithmetic: ArithmeticArg,

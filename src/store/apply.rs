@@ -50,16 +50,25 @@ pub(super) fn load<M: ModuleSnapshot>(
     };
     let mapper = PackedApplier::new(source, dense, filter, adapter);
     let (mut result, ids) = mapper.apply(module);
+    // Where two names stand for one path, the one this file has.
+    let names: HashMap<String, &str> = gguf
+        .tensors()
+        .map(|info| (store.names.to_module(info.name()), info.name()))
+        .collect();
+    let name_of = |path: &String| match names.get(path) {
+        Some(name) => (*name).to_owned(),
+        None => store.names.to_file(path),
+    };
     store.loaded = ids
         .into_iter()
-        .map(|(id, path)| (id, store.names.to_file(&path)))
+        .map(|(id, path)| (id, name_of(&path)))
         .collect();
     // Reported under the file's own names: nothing in the module answers to them.
     result.unused = result
         .unused
         .iter()
         .filter(|path| !packed.contains(*path))
-        .map(|path| store.names.to_file(path))
+        .map(name_of)
         .collect();
     check(store, result)
 }

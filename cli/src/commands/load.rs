@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::time::Duration;
 
-use burn_gguf::device::{Backend, default_device_name, open_device};
+use burn::tensor::Device;
+use burn_gguf::device::{Backend, compiled_devices, default_device_name, open_device};
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::layers::CacheDtype;
 use burn_gguf_models::lora::LoraFile;
 use burn_gguf_models::vision::VisionOptions;
 use burn_gguf_models::vision::discover::{LogLevel, LogLine, VisionSource};
-use burn_gguf_models::{AutoModel, LoadOptions, SessionOptions};
+use burn_gguf_models::{AutoModel, LoadOptions, PlacementOptions, SessionOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::CommandResult;
@@ -21,13 +22,25 @@ use crate::source::resolve;
 pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
     let name = device_name(args.device.as_deref())?;
     let gguf = Gguf::open(resolve(&args.model)?)?;
-    let device = quietly(|| open_device(name))?;
-    if matches!(args.cache, CacheArg::F16) && matches!(Backend::of(&device)?, Backend::NdArray) {
-        return Err("--cache f16 does not work on ndarray, which has no 16-bit floats".into());
+    let mut devices = name
+        .split(',')
+        .map(|name| quietly(|| open_device(name.trim())))
+        .collect::<Result<Vec<_>, _>>()?;
+    let device = devices.remove(0);
+    for device in [&device].into_iter().chain(&devices) {
+        if matches!(args.cache, CacheArg::F16) && matches!(Backend::of(device)?, Backend::NdArray) {
+            return Err("--cache f16 does not work on ndarray, which has no 16-bit floats".into());
+        }
     }
+    let placement = PlacementOptions {
+        more: devices,
+        shares: args.split.clone(),
+        experts: args.experts.as_deref().map(experts_device).transpose()?,
+    };
     let mut options = LoadOptions {
         arithmetic: args.arithmetic.into(),
         vision: vision_options(&args.vision),
+        placement,
         lora: args.lora.iter().map(|lora| lora_file(lora)).collect(),
         ..LoadOptions::default()
     };
@@ -71,6 +84,18 @@ pub fn device_name(asked: Option<&str>) -> CommandResult<&str> {
             default_device_name().ok_or("this build has no device; enable a backend feature")?
         ),
     }
+}
+
+/// The device of `--experts`, where `cpu` is the best CPU backend of this build.
+fn experts_device(name: &str) -> CommandResult<Device> {
+    let name = match name.eq_ignore_ascii_case("cpu") {
+        true => *compiled_devices()
+            .iter()
+            .find(|name| matches!(**name, "flex" | "ndarray"))
+            .ok_or("--experts cpu needs the `flex` or `ndarray` feature")?,
+        false => name,
+    };
+    Ok(quietly(|| open_device(name))?)
 }
 
 /// `FILE` or `FILE:SCALE`; a file whose own name ends like that is taken by its name.
