@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::time::Duration;
 
-use burn::tensor::Device;
 use burn_gguf::device::{Backend, compiled_devices, default_device_name, open_device};
 use burn_gguf::gguf::Gguf;
 use burn_gguf_models::layers::CacheDtype;
@@ -32,10 +31,17 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
             return Err("--cache f16 does not work on ndarray, which has no 16-bit floats".into());
         }
     }
+    let experts = match &args.experts {
+        Some(name) => {
+            let name = experts_device(name)?;
+            Some(quietly(|| open_device(name))?)
+        }
+        None => None,
+    };
     let placement = PlacementOptions {
         more: devices,
         shares: args.split.clone(),
-        experts: args.experts.as_deref().map(experts_device).transpose()?,
+        experts,
     };
     let mut options = LoadOptions {
         arithmetic: args.arithmetic.into(),
@@ -87,15 +93,14 @@ pub fn device_name(asked: Option<&str>) -> CommandResult<&str> {
 }
 
 /// The device of `--experts`, where `cpu` is the best CPU backend of this build.
-fn experts_device(name: &str) -> CommandResult<Device> {
-    let name = match name.eq_ignore_ascii_case("cpu") {
-        true => *compiled_devices()
-            .iter()
-            .find(|name| matches!(**name, "flex" | "ndarray"))
-            .ok_or("--experts cpu needs the `flex` or `ndarray` feature")?,
-        false => name,
-    };
-    Ok(quietly(|| open_device(name))?)
+fn experts_device(name: &str) -> CommandResult<&str> {
+    match name.eq_ignore_ascii_case("cpu") {
+        true => compiled_devices()
+            .into_iter()
+            .find(|name| matches!(*name, "flex" | "ndarray"))
+            .ok_or_else(|| "--experts cpu needs the `flex` or `ndarray` feature".into()),
+        false => Ok(name),
+    }
 }
 
 /// `FILE` or `FILE:SCALE`; a file whose own name ends like that is taken by its name.

@@ -1,6 +1,7 @@
 //! The binary as people run it: exit codes, standard output and standard error.
 
 mod demo;
+mod devices;
 mod matrix;
 mod quantize;
 mod state;
