@@ -379,11 +379,8 @@ mod training {
     /// Mean negative log-likelihood of each next token of a tiny text.
     fn loss(model: &DenseDecoder, device: &Device) -> Tensor<1> {
         let ids = TensorData::new(TEXT.to_vec(), [1, 6]);
-        let input = ModelInput {
-            embeddings: model.embed(Tensor::from_data(ids, (device, DType::I32))),
-            deepstack: Vec::new(),
-            positions: Positions::run(0, 6),
-        };
+        let embeddings = model.embed(Tensor::from_data(ids, (device, DType::I32)));
+        let input = ModelInput::new(embeddings, Positions::run(0, 6));
         let mut cache = model.new_cache(16, CacheDtype::F32);
         let logits = model.forward_input(input, &mut cache, LogitsOf::All);
         let [_, seq, vocab] = logits.dims();
