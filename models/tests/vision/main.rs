@@ -63,9 +63,11 @@ fn see(model: &AutoModel, path: &Path) -> Arc<ImageRows> {
 /// Runs on each device with each model and a folder of reference outputs.
 fn each_case(run: impl Fn(&str, &AutoModel, &Path, f64)) {
     for (family, llama_cpp) in FAMILIES {
-        let Some(path) = case(&format!("{family}/model-bf16.gguf")) else {
+        // The model that has its tower beside it.
+        let Some(mmproj) = case(&format!("{family}/mmproj-bf16.gguf")) else {
             continue;
         };
+        let path = mmproj.with_file_name("model-bf16.gguf");
         for (name, device) in devices() {
             let model = load(&path, &device, MmprojDtype::Bf16);
             for dir in ["vl", "vl2"] {
