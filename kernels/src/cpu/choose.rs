@@ -257,10 +257,10 @@ mod tests {
                             order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
                             let sum: f64 = order[..used].iter().map(|&e| share(e)).sum();
                             let scale = 2.5 / if normalize { sum } else { 1.0 };
-                            for slot in 0..used {
+                            for (slot, &expert) in order[..used].iter().enumerate() {
                                 let at = t * used + slot;
-                                assert_eq!(ids[at] as usize, order[slot], "{isa:?} {shape:?}");
-                                let want = share(order[slot]) * scale;
+                                assert_eq!(ids[at] as usize, expert, "{isa:?} {shape:?}");
+                                let want = share(expert) * scale;
                                 let error = (f64::from(shares[at]) - want).abs();
                                 assert!(error <= 2e-6 * want, "{isa:?} {shape:?}");
                             }

@@ -1,4 +1,27 @@
 //! Low-rank adapters (LoRA) as GGUF files: applied to packed weights while the model runs, trained, and saved.
+//!
+//! ```no_run
+//! use burn::module::Module;
+//! use burn::tensor::Device;
+//! use burn_gguf::gguf::Gguf;
+//! use burn_gguf::nn::{LoraWeights, attach_lora};
+//! use burn_gguf_models::LoadOptions;
+//! use burn_gguf_models::families::qwen3vl;
+//! use burn_gguf_models::lora::save_lora;
+//!
+//! let device = Device::flex();
+//! let gguf = Gguf::open("model.gguf")?;
+//! let (model, report) = qwen3vl::load_text(&gguf, &device, LoadOptions::default())?;
+//! // Norms stay as they are; only adapters train.
+//! let model = attach_lora(model.no_grad(), |layer| {
+//!     let wanted = layer.path.contains("attention");
+//!     Ok::<_, std::io::Error>(wanted.then(|| LoraWeights::initial(layer, 16, 32.0, &device)))
+//! })?
+//! .train();
+//! // ... a training loop of Burn's ...
+//! save_lora("adapter.gguf", &model.valid(), "qwen3vl", &report.weights)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod error;
 mod read;

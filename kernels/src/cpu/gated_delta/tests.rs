@@ -98,18 +98,18 @@ impl Case {
                 let matrix = &mut state[(item * heads + n) * dim * dim..][..dim * dim];
                 matrix.iter_mut().for_each(|v| *v *= decay);
                 let mut o = vec![0.0; dim];
-                for j in 0..dim {
+                for (j, o) in o.iter_mut().enumerate() {
                     let said: f64 = (0..dim).map(|i| matrix[i * dim + j] * k[i]).sum();
                     let d = beta * (v[j] - said);
                     for i in 0..dim {
                         matrix[i * dim + j] += k[i] * d;
-                        o[j] += matrix[i * dim + j] * q[i];
+                        *o += matrix[i * dim + j] * q[i];
                     }
                 }
                 let norm = (o.iter().map(|v| v * v).sum::<f64>() / dim as f64 + eps).sqrt();
-                for j in 0..dim {
+                for (j, o) in o.iter().enumerate() {
                     let g = f64::from(self.gate[at * dim + j]);
-                    out.push(o[j] / norm * f64::from(self.norm[j]) * g * sigmoid(g));
+                    out.push(o / norm * f64::from(self.norm[j]) * g * sigmoid(g));
                 }
             }
         }
