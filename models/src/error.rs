@@ -60,7 +60,7 @@ pub enum ModelError {
     Vision(Box<crate::vision::VisionError>),
     /// An adapter cannot be applied.
     #[error(transparent)]
-    Lora(#[from] crate::lora::LoraError),
+    Lora(Box<crate::lora::LoraError>),
     /// The model cannot be spread over devices like that.
     #[error("the model cannot be spread like that: {reason}")]
     Placement {
@@ -117,4 +117,10 @@ pub enum ModelError {
         /// Most tokens.
         limit: usize,
     },
+}
+
+impl From<crate::lora::LoraError> for ModelError {
+    fn from(error: crate::lora::LoraError) -> Self {
+        Self::Lora(Box::new(error))
+    }
 }

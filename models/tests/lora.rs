@@ -178,7 +178,7 @@ fn adapters_that_do_not_fit_are_named() {
             scale,
         };
         match load(&path, vec![lora], &Device::flex(), Arithmetic::Exact) {
-            Err(ModelError::Lora(error)) => error,
+            Err(ModelError::Lora(error)) => *error,
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("the adapter was taken"),
         }

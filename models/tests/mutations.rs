@@ -420,7 +420,7 @@ fn text_only() -> LoadOptions {
 /// What only images show: how rows and columns turn, and what images add to the first layers.
 #[test]
 fn every_detail_of_images_in_the_text_model_shows() {
-    let mutations: [(&str, fn(&mut DecoderConfig)); 4] = [
+    let mutations: [Mutation; 4] = [
         ("axes left out", |c| c.rope.sections = None),
         ("rows turn by time", |c| {
             if let Some([_, rows, _]) = &mut c.rope.sections {

@@ -15,7 +15,7 @@ pub enum LoraError {
         /// The adapter file.
         file: FileName,
         /// What is wrong.
-        source: LoadError,
+        source: Box<LoadError>,
     },
     /// The file holds something else.
     #[error("{file} is no low-rank adapter: key \"{key}\" is \"{value}\", expected \"{expected}\"")]
@@ -87,17 +87,15 @@ pub enum LoraError {
     },
     /// Matrices that do not fit each other or their weight.
     #[error(
-        "{file}: the adapter of \"{weight}\" is {a:?} and {b:?} (contiguous dimension first), its weight takes {d_input} values and gives {d_output}"
+        "{file}: the adapter of \"{weight}\" is {shapes} (contiguous dimension first), its weight takes {d_input} values and gives {d_output}"
     )]
     Shape {
         /// The file.
         file: FileName,
         /// The weight's name.
         weight: String,
-        /// Dimensions of the `.lora_a` tensor.
-        a: Vec<u64>,
-        /// Dimensions of the `.lora_b` tensor.
-        b: Vec<u64>,
+        /// Dimensions of the `.lora_a` and the `.lora_b` tensor.
+        shapes: String,
         /// Width of the weight's input.
         d_input: usize,
         /// Width of its output.

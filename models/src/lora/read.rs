@@ -162,8 +162,7 @@ fn read_pair(
         return Err(LoraError::Shape {
             file: file.clone(),
             weight: weight.to_owned(),
-            a: a.shape().to_vec(),
-            b: b.shape().to_vec(),
+            shapes: format!("{:?} and {:?}", a.shape(), b.shape()),
             d_input: target.d_input,
             d_output: target.d_output,
         });
@@ -171,7 +170,7 @@ fn read_pair(
     let floats = |tensor: &TensorInfo| -> Result<Vec<f32>, LoraError> {
         let packed = GgmlTensor::from_gguf(tensor, device).map_err(|source| LoraError::Tensor {
             file: file.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let values = packed.dequantize(FloatDType::F32).into_data();
         Ok(values.iter::<f32>().collect())
