@@ -6,6 +6,8 @@
 #[cfg(all(feature = "autodiff", feature = "flex"))]
 mod autodiff;
 mod goldens;
+#[cfg(all(feature = "autodiff", feature = "flex"))]
+mod linear_attention;
 mod zero_copy;
 
 use std::io::Write;

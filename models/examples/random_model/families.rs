@@ -122,6 +122,8 @@ fn model(architecture: &str) -> Option<Model> {
         },
         "minimax-m2" => Model {
             pre: "minimax-m2",
+            // The width of an expert, in this family.
+            feed_forward: 512,
             layers: 8,
             heads: 16,
             kv_heads: 4,
