@@ -28,7 +28,7 @@ fn with<'a>(values: &[(&str, Value)]) -> GgufWriter<'a> {
     let mut writer = GgufWriter::new();
     writer.copy_from(&fixture());
     for (key, value) in values {
-        writer.set_metadata(*key, value.clone());
+        writer.set_metadata(key, value.clone());
     }
     writer
 }
