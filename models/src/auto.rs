@@ -15,7 +15,7 @@ use crate::load::{LoadOptions, LoadReport};
 use crate::lora::LoraFile;
 use crate::model::TextModel;
 use crate::prompt::Prompt;
-use crate::session::{Session, SessionOptions};
+use crate::session::{ModelSource, Session, SessionOptions};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::vision::discover::LogLine;
 use crate::vision::mmproj::{TextFacts, check_main_model};
@@ -174,7 +174,11 @@ impl AutoModel {
 
     /// An empty session.
     pub fn session(&self, options: &SessionOptions) -> Session<'_> {
-        Session::new(&*self.model, options).with_source(&self.gguf, &self.lora)
+        Session::new(&*self.model, options).with_source(ModelSource {
+            gguf: &self.gguf,
+            lora: &self.lora,
+            vision: self.vision.as_ref().ok().and_then(Vision::identity),
+        })
     }
 
     /// Generates from a prompt in a session of its own.

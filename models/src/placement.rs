@@ -64,6 +64,9 @@ impl Placement {
             let devices = devices.len();
             return bad(format!("{devices} devices for {layers} layers; name fewer"));
         }
+        if options.experts.is_some() && !gguf.tensors().any(|t| t.name().contains("_exps")) {
+            return bad("the model has no experts to put elsewhere".to_owned());
+        }
         let bytes = layer_bytes(gguf, layers, options.experts.is_some());
         let counts = split(&bytes, &shares);
         let runs = devices.iter().zip(counts);

@@ -36,6 +36,17 @@ const BEHIND_CHECKPOINT: usize = 8;
 /// Rows to read that are worth a pass more for a checkpoint.
 const WORTH_A_CHECKPOINT: usize = 64;
 
+/// The files a model comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelSource<'m> {
+    /// Its own.
+    pub gguf: &'m Gguf,
+    /// The adapters on it.
+    pub lora: &'m [LoraFile],
+    /// What tells its tower, see [`Vision::identity`](crate::vision::Vision::identity).
+    pub vision: Option<&'m str>,
+}
+
 /// A conversation's state: the model and the cache of what it has read.
 #[derive(Clone)]
 pub struct Session<'m> {
@@ -45,7 +56,7 @@ pub struct Session<'m> {
     // What the cache holds, as far as the cache was not cut.
     history: Vec<PromptRow>,
     // The model's file, to know a saved state by.
-    pub(crate) source: Option<(&'m Gguf, &'m [LoraFile])>,
+    pub(crate) source: Option<ModelSource<'m>>,
 }
 
 impl<'m> Session<'m> {
@@ -61,10 +72,10 @@ impl<'m> Session<'m> {
         }
     }
 
-    /// The session of a model from this file with these adapters: its saved states are told from those of other models.
+    /// The session of a model from these files: its saved states are told from those of other models.
     #[must_use]
-    pub fn with_source(mut self, gguf: &'m Gguf, lora: &'m [LoraFile]) -> Self {
-        self.source = Some((gguf, lora));
+    pub fn with_source(mut self, source: ModelSource<'m>) -> Self {
+        self.source = Some(source);
         self
     }
 

@@ -2,16 +2,14 @@
 //!
 //! The file is a GGUF: tensors `layer.{n}.{part}`, and in the metadata what was read and of which model.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn_gguf::GgmlType;
 use burn_gguf::gguf::{FileName, Gguf, GgufError, GgufWriter, TensorInfo};
-use sha2::{Digest, Sha256};
 
+use crate::fingerprint::Fingerprint;
 use crate::layers::{KvCache, LayerCache, LayerParts, PART_NAMES, PartError, Positions};
-use crate::lora::LoraFile;
 use crate::model::{LogitsOf, ModelInput};
 use crate::prompt::PromptRow;
 use crate::session::Session;
@@ -32,8 +30,10 @@ const IMAGES_KEY: &str = "state.images";
 const NEXT_KEY: &str = "state.next_positions";
 /// Of each layer the position of its first row.
 const FIRST_KEY: &str = "state.first_rows";
-/// Bytes of each tensor that tell models of the same shape apart.
-const SAMPLE: usize = 64;
+/// The tower that the rows of images come from, where there are any.
+const VISION_KEY: &str = "state.vision";
+/// A hash of the rows and of all values.
+const CHECKSUM_KEY: &str = "state.checksum";
 
 /// What can go wrong with a state file.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,12 @@ pub enum StateError {
     /// The state of another model.
     #[error("{file} is the state of another model; make it anew or remove it")]
     OtherModel {
+        /// The file.
+        file: FileName,
+    },
+    /// The rows of images come from another tower.
+    #[error("{file} holds images as another vision file sees them; make it anew or remove it")]
+    OtherTower {
         /// The file.
         file: FileName,
     },
@@ -111,12 +117,23 @@ impl Session<'_> {
             }
         }
         let parts: Vec<LayerParts> = cache.layers().iter().map(LayerCache::parts).collect();
+        let mut checksum = Fingerprint::default();
+        add_rows(&mut checksum, &rows, &row_images, cache.next_positions());
+        for (_, tensor) in parts.iter().flat_map(|layer| &layer.tensors) {
+            checksum.add_bytes(&bytes_of(tensor));
+        }
+        let vision = match images.is_empty() {
+            true => String::new(),
+            false => self.vision_source(),
+        };
         let first: Vec<u64> = parts.iter().map(|layer| layer.first as u64).collect();
         let mut writer = GgufWriter::new();
         writer
             .metadata("general.architecture", ARCHITECTURE)
             .metadata(VERSION_KEY, VERSION)
-            .metadata(MODEL_KEY, fingerprint(self.source)?)
+            .metadata(MODEL_KEY, self.model_source()?)
+            .metadata(VISION_KEY, vision)
+            .metadata(CHECKSUM_KEY, checksum.finish())
             .metadata(ROWS_KEY, rows)
             .metadata(ROW_IMAGES_KEY, row_images)
             .metadata(IMAGES_KEY, images)
@@ -132,11 +149,7 @@ impl Session<'_> {
                 shape.reverse();
                 // One tensor at a time comes to the host.
                 writer.tensor_with(format!("layer.{n}.{name}"), &shape, ty, move |out| {
-                    let data = tensor.clone().into_data();
-                    match ty {
-                        GgmlType::F16 => out.write_all(data.as_bytes()),
-                        _ => out.write_all(data.convert::<f32>().as_bytes()),
-                    }
+                    out.write_all(&bytes_of(&tensor))
                 });
             }
         }
@@ -175,7 +188,7 @@ impl Session<'_> {
             });
         }
         let model: String = metadata.get(MODEL_KEY)?;
-        if model != fingerprint(self.source)? {
+        if model != self.model_source()? {
             return Err(StateError::OtherModel { file: file() });
         }
         let damaged = |reason: String| StateError::Damaged {
@@ -184,6 +197,20 @@ impl Session<'_> {
         };
         let next: Vec<u32> = metadata.get(NEXT_KEY)?;
         let history = read_history(gguf)?.ok_or_else(|| damaged("its rows contradict".into()))?;
+        let vocab = self.model().vocab_size();
+        let unknown = |row: &&PromptRow| matches!(row, PromptRow::Token(t) if *t as usize >= vocab);
+        if let Some(row) = history.iter().find(unknown) {
+            return Err(damaged(format!(
+                "{row:?} is outside the vocabulary of {vocab}"
+            )));
+        }
+        let images = history
+            .iter()
+            .any(|row| matches!(row, PromptRow::Image { .. }));
+        let vision: String = metadata.get(VISION_KEY)?;
+        if images && vision != self.vision_source() {
+            return Err(StateError::OtherTower { file: file() });
+        }
         // A row takes at most one position.
         let counts = next.iter().enumerate().all(|(i, &p)| p as usize <= i + 1);
         if !counts || !next.is_sorted() || history.len() != next.len() {
@@ -230,7 +257,31 @@ impl Session<'_> {
         if known != gguf.tensors().len() {
             return Err(damaged("it has tensors of no layer".into()));
         }
+        let checksum: String = metadata.get(CHECKSUM_KEY)?;
+        if checksum != checksum_of(gguf)? {
+            return Err(damaged("its values are not those that were written".into()));
+        }
         Ok((KvCache::from_layers(layers, next, limits), history))
+    }
+
+    /// What tells the model.
+    fn model_source(&self) -> Result<String, GgufError> {
+        let Some(source) = &self.source else {
+            return Ok(String::new());
+        };
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.add(source.gguf);
+        for lora in source.lora {
+            fingerprint.add_bytes(&lora.scale.to_le_bytes());
+            fingerprint.add(&Gguf::open(&lora.path)?);
+        }
+        Ok(fingerprint.finish())
+    }
+
+    /// What tells the tower.
+    fn vision_source(&self) -> String {
+        let source = self.source.as_ref().and_then(|source| source.vision);
+        source.unwrap_or_default().to_owned()
     }
 
     /// The caches after one token, which tell what each layer keeps.
@@ -270,7 +321,7 @@ fn read_history(gguf: &Gguf) -> Result<Option<Vec<PromptRow>>, GgufError> {
         Ok(image) => images
             .get(image)
             .map(|&hash| PromptRow::Image { hash, row }),
-        Err(_) => Some(PromptRow::Token(row)),
+        Err(_) => (image == -1).then_some(PromptRow::Token(row)),
     };
     Ok(rows.into_iter().zip(row_images).map(row).collect())
 }
@@ -317,32 +368,34 @@ fn describe(layer: usize, error: PartError) -> String {
     }
 }
 
-/// Tells a model by its tensors' names, shapes, types and first bytes, and by its adapters; empty where there is no file.
-fn fingerprint(source: Option<(&Gguf, &[LoraFile])>) -> Result<String, GgufError> {
-    let Some((gguf, lora)) = source else {
-        return Ok(String::new());
-    };
-    let mut hasher = Sha256::new();
-    add(&mut hasher, gguf);
-    for lora in lora {
-        hasher.update(lora.scale.to_le_bytes());
-        add(&mut hasher, &Gguf::open(&lora.path)?);
+/// The values as they are written.
+fn bytes_of(tensor: &Tensor<4>) -> Vec<u8> {
+    let data = tensor.clone().into_data();
+    match tensor.dtype() {
+        DType::F16 => data.as_bytes().to_vec(),
+        _ => data.convert::<f32>().as_bytes().to_vec(),
     }
-    let hash = hasher.finalize();
-    Ok(hash.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    }))
 }
 
-fn add(hasher: &mut Sha256, gguf: &Gguf) {
-    for tensor in gguf.tensors() {
-        hasher.update(tensor.name().as_bytes());
-        for n in tensor.shape() {
-            hasher.update(n.to_le_bytes());
-        }
-        hasher.update(tensor.type_id().to_le_bytes());
-        let data = tensor.data();
-        hasher.update(&data[..data.len().min(SAMPLE)]);
+fn add_rows(to: &mut Fingerprint, rows: &[u32], row_images: &[i32], next: &[u32]) {
+    for row in rows.iter().chain(next) {
+        to.add_bytes(&row.to_le_bytes());
     }
+    for image in row_images {
+        to.add_bytes(&image.to_le_bytes());
+    }
+}
+
+/// What the checksum of a file should be.
+fn checksum_of(gguf: &Gguf) -> Result<String, GgufError> {
+    let metadata = gguf.metadata();
+    let rows: Vec<u32> = metadata.get(ROWS_KEY)?;
+    let row_images: Vec<i32> = metadata.get(ROW_IMAGES_KEY)?;
+    let next: Vec<u32> = metadata.get(NEXT_KEY)?;
+    let mut checksum = Fingerprint::default();
+    add_rows(&mut checksum, &rows, &row_images, &next);
+    for tensor in gguf.tensors() {
+        checksum.add_bytes(tensor.data());
+    }
+    Ok(checksum.finish())
 }

@@ -32,6 +32,16 @@ pub fn run(args: InspectArgs) -> CommandResult {
 /// Why the model cannot be run, empty if it can.
 fn obstacles(gguf: &Gguf) -> Vec<String> {
     let mut found = Vec::new();
+    let kind = gguf.metadata().get_or("general.type", String::new());
+    let architecture = gguf.metadata().architecture().unwrap_or("?");
+    if architecture == "burn-gguf-state" {
+        return vec!["it is a prompt state: give it to `run MODEL --prompt-cache`".to_string()];
+    }
+    if kind.is_ok_and(|kind| kind == "adapter") {
+        let what =
+            format!("it is an adapter of \"{architecture}\" models: give it to `run MODEL --lora`");
+        return vec![what];
+    }
     match gguf.metadata().architecture() {
         Err(error) => found.push(error.to_string()),
         Ok(name) if family(name).is_none() => {

@@ -1,6 +1,7 @@
 //! Loading a model for a command.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use burn_gguf::device::{Backend, compiled_devices, default_device_name, open_device};
@@ -47,7 +48,11 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
         arithmetic: args.arithmetic.into(),
         vision: vision_options(&args.vision),
         placement,
-        lora: args.lora.iter().map(|lora| lora_file(lora)).collect(),
+        lora: args
+            .lora
+            .iter()
+            .map(|lora| lora_file(lora))
+            .collect::<CommandResult<_>>()?,
         ..LoadOptions::default()
     };
     // On the CPU the file's map is the storage: nothing is copied and there is nothing to wait for.
@@ -58,7 +63,15 @@ pub fn load(args: &ModelArgs) -> CommandResult<AutoModel> {
             bar.set_position(p.bytes);
         }));
     }
-    let model = AutoModel::load(gguf, &device, options)?;
+    let file = gguf.file().to_string();
+    let model = AutoModel::load(gguf, &device, options).map_err(|error| {
+        // Errors of keys and tensors name those; which file they are in may not be plain.
+        let text = error.to_string();
+        match text.contains(&file) {
+            true => text,
+            false => format!("{file}: {text}"),
+        }
+    })?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -104,18 +117,21 @@ fn experts_device(name: &str) -> CommandResult<&str> {
 }
 
 /// `FILE` or `FILE:SCALE`; a file whose own name ends like that is taken by its name.
-fn lora_file(text: &str) -> LoraFile {
+fn lora_file(text: &str) -> CommandResult<LoraFile> {
     let whole = LoraFile::new(text);
     if whole.path.exists() {
-        return whole;
+        return Ok(whole);
     }
-    let parts = text.rsplit_once(':');
-    match parts.and_then(|(path, scale)| Some((path, scale.parse().ok()?))) {
-        Some((path, scale)) => LoraFile {
-            path: path.into(),
-            scale,
-        },
-        None => whole,
+    match text.rsplit_once(':') {
+        Some((path, scale)) if Path::new(path).exists() => {
+            let scale = scale.parse();
+            let scale: f32 = scale.map_err(|_| format!("--lora {text}: the scale is no number"))?;
+            Ok(LoraFile {
+                path: path.into(),
+                scale,
+            })
+        }
+        _ => Ok(whole),
     }
 }
 

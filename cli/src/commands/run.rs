@@ -61,14 +61,25 @@ fn once(
         }
     };
     let session = remembered(model, args, options)?;
+    let known = session.cache().len();
     let mut generation = Generation::start(session, model.tokenizer()?, &prompt, options)?;
+    if known > 0 && !args.quiet {
+        let (all, read) = (prompt.len(), generation.stats().prompt_tokens);
+        let _ = writeln!(
+            std::io::stderr(),
+            "{} of {all} prompt tokens were read already",
+            all - read
+        );
+    }
+    // Before the answer: the next prompt shares no more, and a place that cannot be written shows now.
+    remember(generation.session(), args)?;
     let mut out = std::io::stdout().lock();
     stream(&mut generation, &mut out)?;
     writeln!(out)?;
     if !args.quiet {
         report(&generation);
     }
-    remember(&generation.into_session(), args)
+    Ok(())
 }
 
 /// A session that goes on from `--prompt-cache`, if its file is there.
@@ -79,21 +90,23 @@ fn remembered<'m>(
 ) -> CommandResult<Session<'m>> {
     let mut session = model.session(&options.session);
     if let Some(path) = args.prompt_cache.as_ref().filter(|path| path.exists()) {
-        let rows = session.load_state(path)?;
-        if !args.quiet {
-            let _ = writeln!(
-                std::io::stderr(),
-                "{}: {rows} tokens are read already, where the prompt begins with them",
-                path.display()
-            );
-        }
+        session.load_state(path)?;
     }
     Ok(session)
 }
 
-/// Writes `--prompt-cache`.
+/// Writes `--prompt-cache`: all that was read, or where a model forgets what it has read up to the last place it can go
+/// back to, so that a prompt that ends otherwise can go on from there.
 fn remember(session: &Session<'_>, args: &RunArgs) -> CommandResult {
-    if let Some(path) = &args.prompt_cache {
+    let Some(path) = &args.prompt_cache else {
+        return Ok(());
+    };
+    let rows = session.cache().len();
+    if session.model().forgets() && rows > 0 {
+        let mut back = session.fork();
+        back.cache_mut().truncate(rows - 1);
+        back.save_state(path)?;
+    } else {
         session.save_state(path)?;
     }
     Ok(())

@@ -24,10 +24,14 @@ fn a_prompt_is_read_once() {
     let plain = ok(&run(&model, &["-p", text, "-q"]));
     let first = super::burn_gguf(&args);
     assert!(first.status.success(), "{}", err(&first));
-    assert!(!err(&first).contains("read already"), "{}", err(&first));
+    assert!(
+        !err(&first).contains("were read already"),
+        "{}",
+        err(&first)
+    );
     let second = super::burn_gguf(&args);
     assert!(
-        err(&second).contains("tokens are read already"),
+        err(&second).contains("were read already"),
         "{}",
         err(&second)
     );

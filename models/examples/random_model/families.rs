@@ -2,156 +2,36 @@
 
 use burn_gguf::gguf::{Array, GgufWriter, Value};
 
+use crate::gemma4;
+use crate::shapes::{Delta, Experts, Gate, Indexer, Model, model};
 use crate::vocabulary;
 use crate::weights::{matrix, norm, values};
 
 /// The architectures there are.
-pub const NAMES: &[&str] = &["qwen35", "qwen35moe", "qwen3moe", "qwen3next", "minimax-m2"];
-
-/// Linear attention in place of attention.
-struct Delta {
-    key_heads: u64,
-    value_heads: u64,
-    dim: u64,
-    /// Every so many layers have attention all the same.
-    interval: u64,
-    /// Strength and decay in one projection.
-    joined: bool,
-}
-
-struct Experts {
-    count: u64,
-    used: u32,
-    width: u64,
-    /// Width of the MLP that all tokens share.
-    shared: Option<u64>,
-    /// A sigmoid for each, with a bias for the choice.
-    sigmoid: bool,
-}
-
-struct Model {
-    pre: &'static str,
-    hidden: u64,
-    layers: u64,
-    heads: u64,
-    kv_heads: u64,
-    head_dim: u64,
-    rotated: u64,
-    sections: Option<[i32; 4]>,
-    feed_forward: u64,
-    delta: Option<Delta>,
-    experts: Option<Experts>,
-    /// The norm before the MLP.
-    mlp_norm: &'static str,
-    /// Queries hold the gate of attention's output.
-    gated: bool,
-    /// Norms of queries and keys over all heads together.
-    wide_norms: bool,
-}
-
-fn model(architecture: &str) -> Option<Model> {
-    let delta = |value_heads: u64, joined: bool| {
-        Some(Delta {
-            key_heads: 16,
-            value_heads,
-            dim: 128,
-            interval: 4,
-            joined,
-        })
-    };
-    let qwen35 = Model {
-        pre: "qwen35",
-        hidden: 1024,
-        layers: 24,
-        heads: 8,
-        kv_heads: 2,
-        head_dim: 256,
-        rotated: 64,
-        sections: Some([11, 11, 10, 0]),
-        feed_forward: 3584,
-        delta: delta(16, false),
-        experts: None,
-        mlp_norm: "post_attention_norm",
-        gated: true,
-        wide_norms: false,
-    };
-    let experts = Experts {
-        count: 128,
-        used: 8,
-        width: 256,
-        shared: Some(256),
-        sigmoid: false,
-    };
-    Some(match architecture {
-        "qwen35" => qwen35,
-        "qwen35moe" => Model {
-            layers: 8,
-            delta: delta(32, false),
-            experts: Some(experts),
-            ..qwen35
-        },
-        "qwen3next" => Model {
-            pre: "qwen2",
-            layers: 8,
-            sections: None,
-            delta: delta(32, true),
-            experts: Some(Experts {
-                used: 10,
-                ..experts
-            }),
-            ..qwen35
-        },
-        "qwen3moe" => Model {
-            pre: "qwen2",
-            layers: 8,
-            heads: 16,
-            kv_heads: 4,
-            head_dim: 128,
-            rotated: 128,
-            sections: None,
-            delta: None,
-            experts: Some(Experts {
-                count: 64,
-                width: 512,
-                shared: None,
-                ..experts
-            }),
-            mlp_norm: "ffn_norm",
-            gated: false,
-            ..qwen35
-        },
-        "minimax-m2" => Model {
-            pre: "minimax-m2",
-            // The width of an expert, in this family.
-            feed_forward: 512,
-            layers: 8,
-            heads: 16,
-            kv_heads: 4,
-            head_dim: 128,
-            rotated: 64,
-            sections: None,
-            delta: None,
-            experts: Some(Experts {
-                count: 64,
-                width: 512,
-                shared: None,
-                sigmoid: true,
-                ..experts
-            }),
-            mlp_norm: "ffn_norm",
-            gated: false,
-            wide_norms: true,
-            ..qwen35
-        },
-        _ => return None,
-    })
-}
+pub const NAMES: &[&str] = &[
+    "gemma4",
+    "minimax-m2",
+    "minimax-m3",
+    "muse-glimmer",
+    "qwen3",
+    "qwen3moe",
+    "qwen3next",
+    "qwen35",
+    "qwen35moe",
+];
 
 /// Metadata and tensors of a model.
 pub fn write(
     architecture: &str,
     file: &mut GgufWriter<'_>,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    file.set_metadata("general.architecture", architecture)
+        .set_metadata("general.type", "model")
+        .set_metadata("general.name", "random");
+    if architecture == "gemma4" {
+        gemma4::write(file);
+        return Ok(());
+    }
     let Some(model) = model(architecture) else {
         let known = NAMES.join(", ");
         return Err(format!("no family \"{architecture}\"; there are {known}").into());
@@ -173,9 +53,6 @@ pub fn write(
 
 impl Model {
     fn metadata(&self, architecture: &str, file: &mut GgufWriter<'_>) {
-        file.set_metadata("general.architecture", architecture)
-            .set_metadata("general.type", "model")
-            .set_metadata("general.name", "random");
         let mut set = |key: &str, value: Value| {
             file.set_metadata(&format!("{architecture}.{key}"), value);
         };
@@ -201,15 +78,43 @@ impl Model {
             count("expert_count", experts.count);
             count("expert_used_count", u64::from(experts.used));
             count("expert_feed_forward_length", experts.width);
-            if let Some(shared) = experts.shared {
-                count("expert_shared_feed_forward_length", shared);
+            match experts.shared {
+                Some(shared) if shared.gated => {
+                    count("expert_shared_feed_forward_length", shared.width);
+                }
+                Some(shared) => count("expert_shared_count", shared.width / experts.width),
+                None => {}
             }
             if experts.sigmoid {
                 count("expert_gating_func", 2);
             }
         }
-        set("rope.freq_base", Value::F32(1e7));
-        set("attention.layer_norm_rms_epsilon", Value::F32(1e-6));
+        if let Some(lead) = self.dense_lead {
+            count("leading_dense_block_count", lead);
+        }
+        if let Some(indexer) = &self.indexer {
+            count("attention.indexer.head_count", indexer.heads);
+            count("attention.indexer.key_length", indexer.dim);
+            count("attention.indexer.top_k", indexer.blocks);
+            count("attention.indexer.block_size", indexer.block);
+            count("attention.indexer.local_blocks", 1);
+        }
+        if let Some(window) = &self.window {
+            count("attention.sliding_window", window.size);
+            let sliding = (1..=self.layers).map(|i| !i.is_multiple_of(window.interval));
+            let sliding = Value::Array(Array::Bool(sliding.collect()));
+            set("attention.sliding_window_pattern", sliding);
+        }
+        set("rope.freq_base", Value::F32(self.base));
+        set("attention.layer_norm_rms_epsilon", Value::F32(self.eps));
+        if let Some(scale) = self.experts.as_ref().and_then(|experts| experts.scale) {
+            set("expert_weights_scale", Value::F32(scale));
+            set("expert_weights_norm", Value::Bool(true));
+        }
+        if let Some(logits) = &self.logits {
+            set("logit_scale", Value::F32(logits.scale));
+            set("final_logit_softcapping", Value::F32(logits.cap));
+        }
         if let Some(sections) = self.sections {
             let sections = Value::Array(Array::I32(sections.to_vec()));
             set("rope.dimension_sections", sections);
@@ -218,32 +123,45 @@ impl Model {
 
     fn layer(&self, i: u64, file: &mut GgufWriter<'_>) {
         let name = |part: &str| format!("blk.{i}.{part}");
-        norm(file, &name("attn_norm.weight"), self.hidden);
-        norm(
-            file,
-            &name(&format!("{}.weight", self.mlp_norm)),
-            self.hidden,
-        );
+        for part in self.norms {
+            norm(file, &name(&format!("{part}.weight")), self.hidden);
+        }
+        let dense = i < self.dense_lead.unwrap_or(0);
         match &self.delta {
             Some(delta) if !(i + 1).is_multiple_of(delta.interval) => {
                 self.delta_net(delta, &name, file);
             }
             _ => self.attention(&name, file),
         }
-        let mlp = |kind: &str, width: u64, stack: &[u64], file: &mut GgufWriter<'_>| {
-            for (part, shape) in [
-                ("gate", [self.hidden, width]),
-                ("up", [self.hidden, width]),
-                ("down", [width, self.hidden]),
-            ] {
-                let shape = [&shape[..], stack].concat();
-                matrix(file, &name(&format!("ffn_{part}{kind}.weight")), &shape);
-            }
-        };
-        let Some(experts) = &self.experts else {
-            return mlp("", self.feed_forward, &[], file);
-        };
-        mlp("_exps", experts.width, &[experts.count], file);
+        if let Some(indexer) = self.indexer.as_ref().filter(|_| !dense) {
+            self.indexer(indexer, &name, file);
+        }
+        match &self.experts {
+            Some(experts) if !dense => self.experts(experts, &name, file),
+            _ => self.mlp("", self.feed_forward, &[], &name, file),
+        }
+    }
+
+    fn mlp(
+        &self,
+        kind: &str,
+        width: u64,
+        stack: &[u64],
+        name: &dyn Fn(&str) -> String,
+        file: &mut GgufWriter<'_>,
+    ) {
+        for (part, shape) in [
+            ("gate", [self.hidden, width]),
+            ("up", [self.hidden, width]),
+            ("down", [width, self.hidden]),
+        ] {
+            let shape = [&shape[..], stack].concat();
+            matrix(file, &name(&format!("ffn_{part}{kind}.weight")), &shape);
+        }
+    }
+
+    fn experts(&self, experts: &Experts, name: &dyn Fn(&str) -> String, file: &mut GgufWriter<'_>) {
+        self.mlp("_exps", experts.width, &[experts.count], name, file);
         let scale = (3.0 / self.hidden as f32).sqrt();
         let router = [self.hidden, experts.count];
         values(file, &name("ffn_gate_inp.weight"), &router, move |x| {
@@ -254,15 +172,20 @@ impl Model {
             values(file, &bias, &[experts.count], |x| 0.1 * x);
         }
         if let Some(shared) = experts.shared {
-            mlp("_shexp", shared, &[], file);
-            let gate = name("ffn_gate_inp_shexp.weight");
-            values(file, &gate, &[self.hidden, 1], move |x| x * scale);
+            self.mlp("_shexp", shared.width, &[], name, file);
+            if shared.gated {
+                let gate = name("ffn_gate_inp_shexp.weight");
+                values(file, &gate, &[self.hidden, 1], move |x| x * scale);
+            }
         }
     }
 
     fn attention(&self, name: &dyn Fn(&str) -> String, file: &mut GgufWriter<'_>) {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let queries = if self.gated { 2 * q } else { q };
+        let queries = match self.gate {
+            Gate::Joined => 2 * q,
+            Gate::None | Gate::Apart => q,
+        };
         for (part, shape) in [
             ("attn_q", [self.hidden, queries]),
             ("attn_k", [self.hidden, kv]),
@@ -271,12 +194,26 @@ impl Model {
         ] {
             matrix(file, &name(&format!("{part}.weight")), &shape);
         }
+        if let Gate::Apart = self.gate {
+            matrix(file, &name("attn_gate.weight"), &[self.hidden, q]);
+        }
         let widths = match self.wide_norms {
             true => [q, kv],
             false => [self.head_dim; 2],
         };
         norm(file, &name("attn_q_norm.weight"), widths[0]);
         norm(file, &name("attn_k_norm.weight"), widths[1]);
+    }
+
+    /// Its projections are F32, as converters leave them.
+    fn indexer(&self, indexer: &Indexer, name: &dyn Fn(&str) -> String, file: &mut GgufWriter<'_>) {
+        let scale = (3.0 / self.hidden as f32).sqrt();
+        for (part, width) in [("q", indexer.heads * indexer.dim), ("k", indexer.dim)] {
+            let weight = name(&format!("indexer.{part}_proj.weight"));
+            values(file, &weight, &[self.hidden, width], move |x| x * scale);
+            let weight = name(&format!("indexer.{part}_norm.weight"));
+            norm(file, &weight, indexer.dim);
+        }
     }
 
     fn delta_net(&self, delta: &Delta, name: &dyn Fn(&str) -> String, file: &mut GgufWriter<'_>) {

@@ -6,6 +6,8 @@
 //! layers and experts. RECIPE is `Q4_K_M` if it is not given. OUT.gguf.bf16 exists while it is quantized.
 
 mod families;
+mod gemma4;
+mod shapes;
 mod vocabulary;
 mod weights;
 

@@ -71,3 +71,13 @@ pub fn values(
 pub fn norm(file: &mut GgufWriter<'_>, name: &str, width: u64) {
     values(file, name, &[width], |x| 1.0 + 0.1 * x);
 }
+
+/// Just these values, in F32.
+pub fn list(file: &mut GgufWriter<'_>, name: &str, values: Vec<f32>) {
+    let shape = [values.len() as u64];
+    file.tensor_with(name, &shape, GgmlType::F32, move |out| {
+        values
+            .iter()
+            .try_for_each(|x| out.write_all(&x.to_le_bytes()))
+    });
+}

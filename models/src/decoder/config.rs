@@ -98,6 +98,19 @@ impl DecoderConfig {
                 "the file has fewer tensors than that",
             ));
         }
+        // A block that predicts further tokens says so in its tensors.
+        let predicts = |i: usize| {
+            let prefix = format!("blk.{i}.nextn.");
+            gguf.tensors()
+                .any(|tensor| tensor.name().starts_with(&prefix))
+        };
+        if let Some(block) = (0..blocks).find(|&i| predicts(i) != (i >= layers)) {
+            let reason = match block < layers {
+                true => format!("block {block} has tensors of such a layer (\"nextn\")"),
+                false => format!("block {block} has no tensors of such a layer (\"nextn\")"),
+            };
+            return Err(keys.invalid("nextn_predict_layers", nextn, &reason));
+        }
         let per_layer = |key: &str| -> Result<Vec<usize>, ModelError> {
             let mut values: Vec<usize> = keys.per_layer(key, blocks)?;
             values.truncate(layers);

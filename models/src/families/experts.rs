@@ -1,7 +1,7 @@
 //! Experts from metadata.
 
 use burn_gguf::Arithmetic;
-use burn_gguf::gguf::Gguf;
+use burn_gguf::gguf::{Gguf, TensorInfo};
 
 use crate::decoder::{DecoderConfig, MetadataReader};
 use crate::error::ModelError;
@@ -89,14 +89,26 @@ pub fn experts_beside_a_shared_one(
 ) -> Result<MoeConfig, ModelError> {
     let experts = softmax_experts(gguf, model)?;
     // The width is the tensor's: keys differ between converters.
-    let shared = gguf
-        .tensor("blk.0.ffn_gate_shexp.weight")
-        .and_then(|tensor| tensor.shape().get(1))
-        .map(|&width| width as usize);
     Ok(MoeConfig {
-        shared,
-        shared_gate: gguf.tensor("blk.0.ffn_gate_inp_shexp.weight").is_some(),
+        shared: shared_width(gguf),
+        shared_gate: any_layer(gguf, "ffn_gate_inp_shexp.weight").is_some(),
         ..experts
+    })
+}
+
+/// Width of the expert that all tokens share, if any layer has one; a layer that then lacks it is an error of loading.
+pub(super) fn shared_width(gguf: &Gguf) -> Option<usize> {
+    let shape = any_layer(gguf, "ffn_gate_shexp.weight")?.shape();
+    shape.get(1).map(|&width| width as usize)
+}
+
+/// The first tensor of that name in any layer.
+fn any_layer<'a>(gguf: &'a Gguf, name: &str) -> Option<&'a TensorInfo> {
+    gguf.tensors().find(|tensor| {
+        let block = tensor.name().strip_prefix("blk.");
+        block
+            .and_then(|rest| rest.split_once('.'))
+            .is_some_and(|(_, part)| part == name)
     })
 }
 
@@ -129,6 +141,10 @@ fn read(
         return Err(keys.invalid("expert_feed_forward_length", intermediate, reason));
     }
     let scale: f32 = keys.get_or("expert_weights_scale", 0.0)?;
+    if !scale.is_finite() {
+        let reason = "it must be a finite number (0 is none)";
+        return Err(keys.invalid("expert_weights_scale", scale, reason));
+    }
     Ok(MoeConfig {
         hidden: model.hidden,
         experts,

@@ -126,6 +126,11 @@ impl<'m> Generation<'m> {
         self.sampler.seed()
     }
 
+    /// The session that reads and generates.
+    pub fn session(&self) -> &Session<'m> {
+        &self.session
+    }
+
     /// Ends the generation and hands back the session, for the next turn of a conversation.
     pub fn into_session(self) -> Session<'m> {
         self.session

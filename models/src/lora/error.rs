@@ -57,6 +57,22 @@ pub enum LoraError {
         /// Its value.
         value: f32,
     },
+    /// The file adapts nothing.
+    #[error("{file} has no adapter in it")]
+    Empty {
+        /// The file.
+        file: FileName,
+    },
+    /// Numbers that make every logit infinite or none.
+    #[error(
+        "{file}: the adapter of \"{weight}\" or its scale is infinite or not a number; ask for a smaller scale, or train it again"
+    )]
+    NotFinite {
+        /// The file.
+        file: FileName,
+        /// The weight's name.
+        weight: String,
+    },
     /// A tensor that is no half of an adapter.
     #[error(
         "{file}: tensor \"{tensor}\" is no \".lora_a\" or \".lora_b\" matrix; without it the adapter would compute something else"

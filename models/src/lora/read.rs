@@ -31,6 +31,9 @@ pub(crate) fn attach<M: Module>(
         });
     }
     let mut pairs = pairs(&gguf)?;
+    if pairs.is_empty() {
+        return Err(LoraError::Empty { file: file.clone() });
+    }
     let targets = lora_targets(&module);
     let device = module.devices().into_iter().next().unwrap_or_default();
     let mut ready = HashMap::new();
@@ -44,13 +47,15 @@ pub(crate) fn attach<M: Module>(
                 0.0 => 1.0,
                 alpha => alpha / weights.rank as f32,
             };
-            ready.insert(
-                target.path,
-                LoraWeights {
-                    scale: lora.scale * strength,
-                    ..weights
-                },
-            );
+            let scale = lora.scale * strength;
+            let mut values = weights.a.iter().chain(&weights.b);
+            if !scale.is_finite() || values.any(|v| !v.is_finite()) {
+                return Err(LoraError::NotFinite {
+                    file: file.clone(),
+                    weight: name.clone(),
+                });
+            }
+            ready.insert(target.path, LoraWeights { scale, ..weights });
         }
     }
     if let Some(weight) = pairs.into_keys().next() {

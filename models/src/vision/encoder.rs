@@ -19,6 +19,7 @@ pub struct Vision {
     tower: Box<dyn VisionTower>,
     processor: ImageProcessor,
     kind: ProcessorKind,
+    identity: Option<String>,
     cache: Mutex<Cache>,
 }
 
@@ -38,8 +39,21 @@ impl Vision {
             tower,
             kind: processor.config().kind,
             processor,
+            identity: None,
             cache: Mutex::default(),
         }
+    }
+
+    /// With what tells the tower from others.
+    #[must_use]
+    pub fn identified_by(mut self, identity: String) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// What tells the tower from others: rows of pictures may only be used again by the same one.
+    pub fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
     }
 
     /// The tower.

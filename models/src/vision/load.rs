@@ -17,6 +17,7 @@ use super::towers::{
 };
 use super::{Vision, VisionError};
 use crate::error::ModelError;
+use crate::fingerprint::Fingerprint;
 use crate::load::{LoadOptions, LoadReport, load_module};
 
 /// What a tower's weights become in memory.
@@ -184,7 +185,11 @@ impl Vision {
         arithmetic: Arithmetic,
     ) -> Result<Self, VisionError> {
         let tower = open_tower(mmproj, device, options.dtype, arithmetic)?;
-        Ok(Self::new(tower, options.processor(mmproj)?))
+        let identity = Fingerprint::default()
+            .add(mmproj.gguf())
+            .add_bytes(options.dtype.name().as_bytes())
+            .finish();
+        Ok(Self::new(tower, options.processor(mmproj)?).identified_by(identity))
     }
 }
 

@@ -5,7 +5,7 @@ use burn_gguf::ops::GluActivation;
 
 use crate::decoder::{DecoderConfig, MetadataReader};
 use crate::error::ModelError;
-use crate::families::experts::sigmoid_experts;
+use crate::families::experts::{shared_width, sigmoid_experts};
 use crate::layers::{IndexerConfig, MoeConfig, QkNorm};
 
 const ARCHITECTURE: &str = "minimax-m3";
@@ -50,7 +50,7 @@ pub fn config(gguf: &Gguf) -> Result<DecoderConfig, ModelError> {
     Ok(DecoderConfig {
         moe: Some(MoeConfig {
             intermediate: width.unwrap_or(experts.intermediate),
-            shared: rows(dense_lead, "ffn_gate_shexp"),
+            shared: shared_width(gguf),
             ..experts
         }),
         indexer: Some(indexer(&keys, gguf, &model)?),
