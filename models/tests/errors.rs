@@ -354,3 +354,52 @@ fn session_errors_leave_the_session_usable() {
         "a reset session starts anew"
     );
 }
+
+/// `gguf` with a key changed.
+fn with_key<'a>(gguf: &Gguf, key: &str, value: impl Into<Value>) -> GgufWriter<'a> {
+    let mut writer = GgufWriter::new();
+    writer.copy_from(gguf);
+    writer.set_metadata(key, value);
+    writer
+}
+
+#[test]
+fn blocks_that_predict_further_tokens_are_told_by_their_tensors() {
+    let gguf = fixture("qwen35/model-bf16.gguf");
+    for (count, block) in [(0u32, "block 2 has tensors"), (2, "block 1 has no tensors")] {
+        let error = refused(&with_key(&gguf, "qwen35.nextn_predict_layers", count));
+        assert!(
+            matches!(&error, ModelError::InvalidValue { key, .. } if key == "qwen35.nextn_predict_layers"),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(block), "{error}");
+    }
+}
+
+#[test]
+fn a_shared_expert_that_one_layer_lacks_is_missed() {
+    let gguf = fixture("minimax-m3/model-bf16.gguf");
+    let shared = |name: &str| name.ends_with("ffn_gate_shexp.weight");
+    let layers: Vec<&str> = gguf
+        .tensors()
+        .map(|t| t.name())
+        .filter(|n| shared(n))
+        .collect();
+    assert!(layers.len() > 1);
+    for layer in layers {
+        let error = refused(&without(&gguf, |name| name == layer)).to_string();
+        assert!(error.contains(layer), "{layer}: {error}");
+    }
+}
+
+#[test]
+fn shares_of_experts_are_scaled_by_a_number() {
+    let gguf = fixture("minimax-m3/model-bf16.gguf");
+    for scale in [f32::NAN, f32::INFINITY] {
+        let error = refused(&with_key(&gguf, "minimax-m3.expert_weights_scale", scale));
+        assert!(
+            matches!(&error, ModelError::InvalidValue { key, .. } if key.ends_with("expert_weights_scale")),
+            "{error:?}"
+        );
+    }
+}

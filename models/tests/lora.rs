@@ -163,6 +163,37 @@ fn an_adapter_is_what_its_product_adds_to_the_weights() {
     }
 }
 
+fn without_tensors() -> GgufWriter<'static> {
+    let mut adapter = GgufWriter::new();
+    adapter
+        .metadata("general.architecture", "qwen3")
+        .metadata("general.type", "adapter")
+        .metadata("adapter.type", "lora");
+    adapter
+}
+
+/// An adapter of `attn_k` with one odd value.
+fn add_pair(adapter: &mut GgufWriter<'static>, value: f32) {
+    let gguf = Gguf::open(case(MODEL).unwrap()).unwrap();
+    let weight = gguf.require("blk.0.attn_k.weight").unwrap();
+    let [cols, rows] = [weight.shape()[0], weight.shape()[1]];
+    let mut a = vec![0.5; cols as usize];
+    a[1] = value;
+    adapter
+        .tensor(
+            "blk.0.attn_k.weight.lora_a",
+            &[cols, 1],
+            GgmlType::F32,
+            bytes(&a),
+        )
+        .tensor(
+            "blk.0.attn_k.weight.lora_b",
+            &[1, rows],
+            GgmlType::F32,
+            bytes(&vec![0.5; rows as usize]),
+        );
+}
+
 #[test]
 fn adapters_that_do_not_fit_are_named() {
     let Some(path) = case(MODEL) else { return };
@@ -185,7 +216,18 @@ fn adapters_that_do_not_fit_are_named() {
     };
     type Check = fn(&LoraError) -> bool;
     type Edit = fn(&mut GgufWriter<'static>);
-    let cases: [(Edit, f32, Check); 12] = [
+    let cases: [(Edit, f32, Check); 15] = [
+        (|_| {}, 3e38, |e| matches!(e, LoraError::NotFinite { .. })),
+        (
+            |w| *w = without_tensors(),
+            1.0,
+            |e| matches!(e, LoraError::Empty { .. }),
+        ),
+        (
+            |w| add_pair(w, f32::NAN),
+            1.0,
+            |e| matches!(e, LoraError::NotFinite { weight, .. } if weight == "blk.0.attn_k.weight"),
+        ),
         (
             |w| {
                 w.set_metadata("general.type", "model");

@@ -199,3 +199,72 @@ fn windows_keep_their_rows_only() {
     assert!(kept.contains(&480), "no full layer: {kept:?}");
     assert!(kept.iter().any(|&n| n < 100), "no window: {kept:?}");
 }
+
+#[test]
+fn values_that_changed_on_disk_are_noticed() {
+    let Some(model) = model("qwen3/model-q4_k_m.gguf") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.gguf");
+    let mut session = model.session(&SessionOptions::default());
+    session.feed(&TOKENS).unwrap();
+    session.save_state(&path).unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let values = Gguf::open(&path).unwrap();
+    let at = values.require("layer.0.v").unwrap().byte_range().start;
+    let mut bad = good.clone();
+    bad[at] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    let error = session.load_state(&path).unwrap_err().to_string();
+    assert!(error.contains("not those that were written"), "{error}");
+    std::fs::write(&path, &good).unwrap();
+    assert_eq!(session.load_state(&path).unwrap(), TOKENS.len());
+}
+
+/// The same tensors under another key, or other values far into one, are another model.
+#[test]
+fn models_are_told_apart() {
+    let Some(path) = case("qwen3/model-f32.gguf") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let gguf = Gguf::open(&path).unwrap();
+    let mut rope = GgufWriter::new();
+    rope.copy_from(&gguf);
+    rope.set_metadata("qwen3.rope.freq_base", 10.0f32);
+    rope.write_file(at("rope.gguf")).unwrap();
+    let mut tail = GgufWriter::new();
+    tail.copy_metadata(gguf.metadata());
+    for tensor in gguf.tensors() {
+        match tensor.name() {
+            "blk.0.attn_v.weight" => {
+                let mut bytes = tensor.data().to_vec();
+                bytes[64..].fill(0);
+                tail.tensor(
+                    tensor.name(),
+                    tensor.shape(),
+                    tensor.ggml_type().unwrap(),
+                    bytes,
+                );
+            }
+            _ => {
+                tail.copy_tensor(tensor);
+            }
+        }
+    }
+    tail.write_file(at("tail.gguf")).unwrap();
+    let state = at("state.gguf");
+    let open = |path: &Path| load(path, &Device::flex(), Arithmetic::Exact).unwrap();
+    let model = open(&path);
+    let mut session = model.session(&SessionOptions::default());
+    session.feed(&TOKENS).unwrap();
+    session.save_state(&state).unwrap();
+    for other in ["rope.gguf", "tail.gguf"] {
+        let other = open(&at(other));
+        let mut session = other.session(&SessionOptions::default());
+        let error = session.load_state(&state).unwrap_err();
+        assert!(matches!(error, StateError::OtherModel { .. }), "{error}");
+    }
+}

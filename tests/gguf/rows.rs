@@ -63,7 +63,7 @@ fn parts_take_the_place_of_the_whole_and_share_its_bytes() {
 }
 
 #[test]
-fn what_does_not_divide_is_named() {
+fn row_split() {
     let gguf = file();
     let error = |split: RowSplit| gguf.with_row_splits(&[split]).unwrap_err();
     for parts in [

@@ -36,6 +36,8 @@ fn devices_and_shares_that_make_no_sense_are_refused() {
     assert!(wrong.contains("abacus"), "{wrong}");
     let wrong = text(&["--device", "flex", "--experts", "abacus"]);
     assert!(wrong.contains("abacus"), "{wrong}");
+    let wrong = text(&["--device", "flex", "--experts", "cpu"]);
+    assert!(wrong.contains("no experts"), "{wrong}");
     let many = ["flex"; 100].join(",");
     let wrong = text(&["--device", &many]);
     assert!(wrong.contains("100 devices"), "{wrong}");

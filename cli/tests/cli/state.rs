@@ -135,4 +135,13 @@ fn an_adapter_is_applied_as_strongly_as_asked() {
         1,
     );
     assert!(text.contains("absent.gguf"), "{text}");
+    let odd = format!("{file}:much");
+    let text = fails(
+        &[
+            "logits", &model, "--tokens", "1", "--out", "x", "--lora", &odd,
+        ],
+        1,
+    );
+    assert!(text.contains("no number"), "{text}");
+    assert!(ok(&["inspect", file]).contains("--lora"));
 }

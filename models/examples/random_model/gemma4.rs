@@ -105,7 +105,11 @@ fn layer(i: u64, file: &mut GgufWriter<'_>) {
     norm(file, &name("layer_output_scale.weight"), 1);
     let Heads { dim, kv } = heads(i);
     norm(file, &name("attn_q_norm.weight"), dim);
-    norm(file, &name("attn_k_norm.weight"), dim);
+    // Scores are not divided by the root of a head's width; this does it.
+    let scale = 1.0 / (dim as f32).sqrt();
+    values(file, &name("attn_k_norm.weight"), &[dim], move |x| {
+        scale * (1.0 + 0.1 * x)
+    });
     let mut matrix = |part: &str, shape: &[u64]| {
         matrix(file, &name(&format!("{part}.weight")), shape);
     };

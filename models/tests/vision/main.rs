@@ -271,3 +271,31 @@ fn markers_and_images_must_agree() {
         .unwrap_err();
     assert!(error.to_string().contains("another model"), "{error}");
 }
+
+#[test]
+fn a_state_with_an_image_belongs_to_its_tower() {
+    let (Some(path), Some(dir)) = (case(MODEL), case("qwen3vl/vl")) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.gguf");
+    let (_, device) = devices().remove(0);
+    let model = load(&path, &device, MmprojDtype::Bf16);
+    let rows = see(&model, &dir.join("image_pre.png"));
+    let prompt = model.text_prompt(PROMPT, &[rows.into()]).unwrap();
+    let mut session = model.session(&SessionOptions::default());
+    let (want, _) = session.feed_prompt(&prompt).unwrap();
+    session.save_state(&state).unwrap();
+    let mut again = model.session(&SessionOptions::default());
+    assert_eq!(again.load_state(&state).unwrap(), prompt.len());
+    let (found, kept) = again.feed_prompt(&prompt).unwrap();
+    assert_eq!(kept, prompt.len() - 1);
+    assert!(nmse(&found, &want) < 1e-10);
+    let other = load(&path, &device, MmprojDtype::F32);
+    let mut session = other.session(&SessionOptions::default());
+    let error = session.load_state(&state).unwrap_err();
+    assert!(
+        matches!(error, burn_gguf_models::StateError::OtherTower { .. }),
+        "{error}"
+    );
+}

@@ -25,6 +25,7 @@ fn every_variant_has_a_test() {
         include_str!("header.rs"),
         include_str!("tensors.rs"),
         include_str!("queries.rs"),
+        include_str!("../rows.rs"),
         include_str!("../shards.rs"),
         include_str!("../../../src/gguf/mmap.rs")
     );
