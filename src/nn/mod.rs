@@ -1,5 +1,6 @@
 //! Layers over block-quantized weights, as burn modules.
 
+mod count;
 mod description;
 mod embedding;
 mod experts;
@@ -11,6 +12,7 @@ mod observe;
 mod param;
 mod thaw;
 
+pub use count::count_weights;
 pub(crate) use description::Description;
 pub use embedding::GgmlEmbedding;
 pub use experts::GgmlExperts;

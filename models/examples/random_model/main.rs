@@ -2,8 +2,8 @@
 //!
 //! usage: `cargo run --release -p burn-gguf-models --example random_model -- ARCHITECTURE OUT.gguf [RECIPE]`
 //!
-//! Widths of heads and experts, their numbers in use and the order of layers are those of the real models; there are fewer
-//! layers and experts. RECIPE is `Q4_K_M` if it is not given. OUT.gguf.bf16 exists while it is quantized.
+//! Widths of heads, the number of experts in use and the order of layers are those of the real models; there are fewer and
+//! smaller experts, and fewer layers. RECIPE is `Q4_K_M` if it is not given. OUT.gguf.bf16 exists while it is quantized.
 
 mod families;
 mod gemma4;

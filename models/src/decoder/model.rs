@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf::Arithmetic;
 use burn_gguf::device::on_device;
-use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, functional};
+use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, count_weights, functional};
 
 use super::DecoderConfig;
 use crate::layers::{
@@ -138,7 +138,7 @@ impl TextModel for DenseDecoder {
     }
 
     fn parameters(&self) -> usize {
-        self.num_params()
+        count_weights(self)
     }
 
     fn device(&self) -> Device {

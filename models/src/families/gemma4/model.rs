@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
 use burn_gguf::Arithmetic;
 use burn_gguf::device::on_device;
-use burn_gguf::nn::{GgmlEmbedding, GgmlLinear};
+use burn_gguf::nn::{GgmlEmbedding, GgmlLinear, count_weights};
 
 use super::layer::Pass;
 use super::{Gemma4Config, Gemma4Layer, PerLayerEmbeddings};
@@ -112,7 +112,7 @@ impl TextModel for Gemma4Decoder {
     }
 
     fn parameters(&self) -> usize {
-        self.num_params()
+        count_weights(self)
     }
 
     fn device(&self) -> Device {
