@@ -13,10 +13,13 @@ use burn_gguf::ops::{GluActivation, RopeStyle};
 use burn_gguf::{Arithmetic, GgmlType};
 use burn_gguf_models::decoder::DecoderConfig;
 use burn_gguf_models::families::dense::load_decoder;
+use burn_gguf_models::families::gemma4::Gemma4Config;
 use burn_gguf_models::families::{
-    gemma3, minimax_m2, minimax_m3, muse_glimmer, qwen, qwen3vl, qwen35,
+    gemma3, gemma4, minimax_m2, minimax_m3, muse_glimmer, qwen, qwen3vl, qwen35,
 };
-use burn_gguf_models::layers::{AttentionGate, CacheDtype, Gating, Positions, QkNorm};
+use burn_gguf_models::layers::{
+    AttentionConfig, AttentionGate, CacheDtype, Gating, MoeConfig, Positions, QkNorm,
+};
 use burn_gguf_models::{LoadOptions, LogitsOf, ModelError, ModelInput, SessionOptions, TextModel};
 use common::{Npy, case, nmse, say};
 
@@ -518,4 +521,97 @@ fn image_error(gguf: &Gguf, config: &DecoderConfig, family: &Family, dir: &Path)
         .flat_map(|i| logits[i as usize * vocab..][..vocab].to_vec())
         .collect();
     nmse(&text, &npy("vl_logits.npy").floats())
+}
+
+type Gemma4Mutation = (&'static str, fn(&mut Gemma4Config));
+
+fn layers(config: &mut Gemma4Config, change: impl Fn(&mut AttentionConfig)) {
+    let layers = config.layers.iter_mut();
+    layers.for_each(|layer| change(&mut layer.attention));
+}
+
+fn gemma4_experts(config: &mut Gemma4Config, change: impl Fn(&mut MoeConfig)) {
+    let layers = config.layers.iter_mut();
+    layers
+        .filter_map(|layer| layer.moe.as_mut())
+        .for_each(change);
+}
+
+/// Details of every Gemma 4.
+const GEMMA4: &[Gemma4Mutation] = &[
+    ("rotary base of full layers", |c| c.rope.base *= 10.0),
+    ("rotary base of sliding layers", |c| {
+        c.rope_sliding.base *= 10.0;
+    }),
+    ("divisors of the rotation", |c| c.rope.divisors = None),
+    ("attention scale", |c| layers(c, |a| a.scale = 0.9)),
+    ("norm of values left out", |c| {
+        layers(c, |a| a.v_norm = false);
+    }),
+    ("windows that show everything", |c| {
+        layers(c, |a| a.window = a.window.map(|_| 10_000));
+    }),
+    ("window one larger", |c| {
+        layers(c, |a| a.window = a.window.map(|window| window + 1));
+    }),
+    ("norm epsilon", |c| {
+        c.eps += 0.01;
+        layers(c, |a| a.eps += 0.01);
+    }),
+    ("logits not capped", |c| c.logit_softcap = None),
+];
+
+/// The norm behind the experts undoes a factor on all their shares.
+const GEMMA4_EXPERTS: &[Gemma4Mutation] = &[
+    ("experts used", |c| gemma4_experts(c, |moe| moe.used -= 1)),
+    ("experts' activation", |c| {
+        gemma4_experts(c, |moe| moe.activation = GluActivation::Silu);
+    }),
+];
+
+#[test]
+fn every_detail_of_gemma4_shows() {
+    let mut unseen = Vec::new();
+    for (name, more) in [
+        ("gemma4", GEMMA4_EXPERTS),
+        ("gemma4uv", &[]),
+        ("gemma4-e", &[]),
+    ] {
+        let (Some(path), Some(dir)) = (
+            case(&format!("{name}/model-bf16.gguf")),
+            case(&format!("{name}/text")),
+        ) else {
+            continue;
+        };
+        let gguf = Gguf::open(path).unwrap();
+        let tokens = Npy::read(&dir.join("tokens.npy")).ids();
+        let error = |config: Gemma4Config| {
+            let device = Device::flex();
+            let (model, report) = gemma4::load_decoder(&gguf, config, &device, options()).ok()?;
+            let logits = burn_gguf_models::Session::new(&model, &SessionOptions::default())
+                .feed_all(&tokens)
+                .unwrap();
+            report
+                .unused
+                .is_empty()
+                .then(|| nmse(&logits, &expected(&dir)))
+        };
+        let right = gemma4::config(&gguf).unwrap();
+        let e = error(right.clone()).expect("the family loads");
+        assert!(e < NOTICED / 100.0, "{name} itself is off by {e:.1e}");
+        for (what, mutate) in GEMMA4.iter().chain(more) {
+            let mut config = right.clone();
+            mutate(&mut config);
+            match error(config) {
+                Some(e) if e <= NOTICED => unseen.push(format!("{name}, {what}: {e:.1e}")),
+                Some(e) => say(&format!("{name}, {what}: NMSE {e:.1e}")),
+                None => say(&format!("{name}, {what}: does not load")),
+            }
+        }
+    }
+    assert!(
+        unseen.is_empty(),
+        "nobody would notice:\n{}",
+        unseen.join("\n")
+    );
 }

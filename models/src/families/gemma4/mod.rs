@@ -28,7 +28,20 @@ pub(super) fn load(
     device: &Device,
     options: LoadOptions,
 ) -> Result<(Box<dyn TextModel>, LoadReport), ModelError> {
-    let config = config(gguf)?;
+    let (model, report) = load_decoder(gguf, config(gguf)?, device, options)?;
+    Ok((Box::new(model), report))
+}
+
+/// Builds the module of `config` on `device` and fills it from the file.
+///
+/// # Errors
+/// Tensors that do not make up the model, or devices it cannot be spread over.
+pub fn load_decoder(
+    gguf: &Gguf,
+    config: Gemma4Config,
+    device: &Device,
+    options: LoadOptions,
+) -> Result<(Gemma4Decoder, LoadReport), ModelError> {
     let placement = Placement::plan(gguf, config.layers.len(), device, &options.placement)?;
     let model = Gemma4Decoder::placed(&config, options.arithmetic, &placement);
     let tables: &[&[_]] = &[SHARED_BINDINGS, EXPERT_BINDINGS, BINDINGS];
@@ -36,5 +49,5 @@ pub(super) fn load(
     // Read with the configuration.
     report.unused.retain(|name| name != config::ROPE_FREQS);
     dense::set_aside(&mut report, config.layers.len());
-    Ok((Box::new(model), report))
+    Ok((model, report))
 }
