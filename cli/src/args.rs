@@ -229,7 +229,8 @@ pub struct RunArgs {
     /// Feed the prompt as it is, without the chat template
     #[arg(long)]
     pub raw: bool,
-    /// Where to keep what was read: a file that is there is gone on from, and it is written at the end
+    /// Where to keep what was read: a file that is there is gone on from, and it is written when the prompt is read (at the
+    /// end of a chat)
     #[arg(long, value_name = "FILE")]
     pub prompt_cache: Option<PathBuf>,
     /// Do not print statistics
