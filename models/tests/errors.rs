@@ -365,7 +365,7 @@ fn with_key<'a>(gguf: &Gguf, key: &str, value: impl Into<Value>) -> GgufWriter<'
 
 #[test]
 fn blocks_that_predict_further_tokens_are_told_by_their_tensors() {
-    let gguf = fixture("qwen35/model-bf16.gguf");
+    let gguf = fixture("qwen35/model-q4_k_m.gguf");
     for (count, block) in [(0u32, "block 2 has tensors"), (2, "block 1 has no tensors")] {
         let error = refused(&with_key(&gguf, "qwen35.nextn_predict_layers", count));
         assert!(
