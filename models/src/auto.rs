@@ -177,7 +177,7 @@ impl AutoModel {
         Session::new(&*self.model, options).with_source(ModelSource {
             gguf: &self.gguf,
             lora: &self.lora,
-            vision: self.vision.as_ref().ok().and_then(Vision::identity),
+            vision: self.vision.as_ref().ok(),
         })
     }
 

@@ -8,6 +8,7 @@ use crate::layers::{CacheDtype, KvCache, Positions};
 use crate::lora::LoraFile;
 use crate::model::{LogitsOf, ModelInput, TextModel};
 use crate::prompt::{Prompt, PromptPart, PromptRow};
+use crate::vision::Vision;
 
 /// Options of a [`Session`].
 #[derive(Clone, Debug)]
@@ -37,14 +38,14 @@ const BEHIND_CHECKPOINT: usize = 8;
 const WORTH_A_CHECKPOINT: usize = 64;
 
 /// The files a model comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ModelSource<'m> {
     /// Its own.
     pub gguf: &'m Gguf,
     /// The adapters on it.
     pub lora: &'m [LoraFile],
-    /// What tells its tower, see [`Vision::identity`](crate::vision::Vision::identity).
-    pub vision: Option<&'m str>,
+    /// Its eyes.
+    pub vision: Option<&'m Vision>,
 }
 
 /// A conversation's state: the model and the cache of what it has read.

@@ -13,6 +13,7 @@ use crate::layers::{KvCache, LayerCache, LayerParts, PART_NAMES, PartError, Posi
 use crate::model::{LogitsOf, ModelInput};
 use crate::prompt::PromptRow;
 use crate::session::Session;
+use crate::vision::Vision;
 use crate::vision::image::ContentHash;
 
 /// `general.architecture` of a state file.
@@ -119,6 +120,7 @@ impl Session<'_> {
         let parts: Vec<LayerParts> = cache.layers().iter().map(LayerCache::parts).collect();
         let mut checksum = Fingerprint::default();
         add_rows(&mut checksum, &rows, &row_images, cache.next_positions());
+        // Read twice, so that no two layers are on the host at once.
         for (_, tensor) in parts.iter().flat_map(|layer| &layer.tensors) {
             checksum.add_bytes(&bytes_of(tensor));
         }
@@ -280,8 +282,8 @@ impl Session<'_> {
 
     /// What tells the tower.
     fn vision_source(&self) -> String {
-        let source = self.source.as_ref().and_then(|source| source.vision);
-        source.unwrap_or_default().to_owned()
+        let vision = self.source.as_ref().and_then(|source| source.vision);
+        vision.and_then(Vision::identity).unwrap_or_default()
     }
 
     /// The caches after one token, which tell what each layer keeps.

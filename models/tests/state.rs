@@ -154,7 +154,7 @@ fn an_empty_state_and_another_element_type() {
     session.feed(&TOKENS).unwrap();
     assert_eq!(session.load_state(&path).unwrap(), 0);
     assert!(session.cache().is_empty());
-    let expected = session.feed_all(&TOKENS).unwrap();
+    session.feed(&TOKENS).unwrap();
     session.save_state(&path).unwrap();
     let half = SessionOptions {
         cache_dtype: CacheDtype::F16,
@@ -167,7 +167,6 @@ fn an_empty_state_and_another_element_type() {
     exact.feed(&TOKENS).unwrap();
     let e = nmse(&last, &exact.feed(&[3]).unwrap());
     assert!(e > 0.0 && e < 1e-6, "NMSE {e:.1e}");
-    assert!(!expected.is_empty());
 }
 
 /// Only full layers grow with the text.

@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use burn_gguf::gguf::Gguf;
+
 use super::image::{ContentHash, Image};
 use super::mmproj::MediaTokens;
 use super::processor::{ImageProcessor, ProcessedImage, ProcessorKind};
 use super::towers::VisionTower;
 use super::video::{TimedFrame, timestamp};
 use super::{VideoInput, VisionError};
+use crate::fingerprint::Fingerprint;
 use crate::prompt::ImageRows;
 
 /// Bytes of embeddings kept for pictures that are shown again.
@@ -19,7 +22,7 @@ pub struct Vision {
     tower: Box<dyn VisionTower>,
     processor: ImageProcessor,
     kind: ProcessorKind,
-    identity: Option<String>,
+    source: Option<(Gguf, &'static str)>,
     cache: Mutex<Cache>,
 }
 
@@ -39,21 +42,23 @@ impl Vision {
             tower,
             kind: processor.config().kind,
             processor,
-            identity: None,
+            source: None,
             cache: Mutex::default(),
         }
     }
 
-    /// With what tells the tower from others.
-    #[must_use]
-    pub fn identified_by(mut self, identity: String) -> Self {
-        self.identity = Some(identity);
+    /// As loaded from this file, its weights made this type.
+    pub(super) fn loaded_from(mut self, gguf: Gguf, dtype: &'static str) -> Self {
+        self.source = Some((gguf, dtype));
         self
     }
 
-    /// What tells the tower from others: rows of pictures may only be used again by the same one.
-    pub fn identity(&self) -> Option<&str> {
-        self.identity.as_deref()
+    /// What tells the tower from others, if it comes from a file: rows of pictures may only be used again by the same one.
+    /// Reads samples of the file.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let (gguf, dtype) = self.source.as_ref()?;
+        let mut fingerprint = Fingerprint::default();
+        Some(fingerprint.add(gguf).add_bytes(dtype.as_bytes()).finish())
     }
 
     /// The tower.

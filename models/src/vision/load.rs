@@ -17,7 +17,6 @@ use super::towers::{
 };
 use super::{Vision, VisionError};
 use crate::error::ModelError;
-use crate::fingerprint::Fingerprint;
 use crate::load::{LoadOptions, LoadReport, load_module};
 
 /// What a tower's weights become in memory.
@@ -185,11 +184,8 @@ impl Vision {
         arithmetic: Arithmetic,
     ) -> Result<Self, VisionError> {
         let tower = open_tower(mmproj, device, options.dtype, arithmetic)?;
-        let identity = Fingerprint::default()
-            .add(mmproj.gguf())
-            .add_bytes(options.dtype.name().as_bytes())
-            .finish();
-        Ok(Self::new(tower, options.processor(mmproj)?).identified_by(identity))
+        let vision = Self::new(tower, options.processor(mmproj)?);
+        Ok(vision.loaded_from(mmproj.gguf().clone(), options.dtype.name()))
     }
 }
 
